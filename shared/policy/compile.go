@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Compile flattens the policies of an identifier. It is pure, and its result does not depend on
+// the order of policies, rules, exceptions or ports; only Source.Rule does.
+//
+// Its cost is that of sorting all blocks and exceptions, plus the size of the distinct port
+// functions: neither nested blocks nor many exceptions nor many policies on one block multiply it.
+func Compile(in Input) *Rules {
+	out := &Rules{}
+	var sets [2]*ruleset
+	ports := newPortLists()
+	for _, d := range Directions {
+		sets[d] = gather(&in, d, ports)
+	}
+	sources := sourcesOf(sets)
+	assignIDs(sources)
+	used := make(map[RuleID]struct{})
+	for _, d := range Directions {
+		fns := newFunctions(sets[d])
+		out.OnMiss[d], out.Entries[d] = flatten(sets[d], fns)
+		markUsed(used, out.OnMiss[d], fns)
+	}
+	for _, s := range sources {
+		if _, ok := used[s.ID]; ok {
+			out.Sources = append(out.Sources, *s)
+		}
+	}
+	slices.SortFunc(out.Sources, func(a, b Source) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// sourcesOf lists the sources of both directions, in place.
+func sourcesOf(sets [2]*ruleset) []*Source {
+	var all []*Source
+	for _, rs := range sets {
+		if rs.isolation != nil {
+			all = append(all, rs.isolation)
+		}
+		for i := range rs.classes {
+			all = append(all, &rs.classes[i].source)
+		}
+	}
+	return all
+}
+
+// flatten walks the blocks of one direction in order, which is the order of a tree walk, and makes
+// an entry of each one that says something else than what is around it.
+func flatten(rs *ruleset, fns *functions) (miss Result, entries []Entry) {
+	w := newWalk(rs, fns)
+	miss = fns.list[w.stack[0].function][0].Result
+	for lo := 0; lo < len(rs.events); {
+		hi := lo + 1
+		for hi < len(rs.events) && rs.events[hi].block == rs.events[lo].block {
+			hi++
+		}
+		b := rs.events[lo].block
+		w.leaveUntil(b)
+		around := w.top().function
+		if fn := w.enter(b, rs.events[lo:hi]); fn != around {
+			entries = append(entries, Entry{Prefix: b.prefix(), Ports: fns.list[fn]})
+		}
+		lo = hi
+	}
+	return miss, entries
+}
