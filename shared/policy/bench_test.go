@@ -27,7 +27,8 @@ func hostPrefix(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 }
 
-// nestedBlocks has n blocks inside each other as deep as IPv6 allows, of many policies.
+// nestedBlocks has n blocks, in chains as deep as fits below an IPv6 /32, of many policies. Every
+// block takes the next one out again, which has another port.
 func nestedBlocks(n int) Input {
 	var in Input
 	for i := range n {
@@ -37,11 +38,14 @@ func nestedBlocks(n int) Input {
 			})
 		}
 		p := &in.Policies[len(in.Policies)-1]
-		a := netip.MustParseAddr("fd00::").As16()
-		a[2], a[3], a[4] = byte(i/112>>16), byte(i/112>>8), byte(i/112)
+		chain, bits := i/96, 32+i%96
+		a := netip.AddrFrom16([16]byte{0xfd, byte(chain >> 16), byte(chain >> 8), byte(chain)})
 		port := uint16(80 + i%3)
 		p.Rules[Ingress] = append(p.Rules[Ingress], Rule{
-			Peer:  Peer{Block: netip.PrefixFrom(netip.AddrFrom16(a), 16+i%112).Masked()},
+			Peer: Peer{
+				Block:  netip.PrefixFrom(a, bits),
+				Except: []netip.Prefix{netip.PrefixFrom(a, bits+1)},
+			},
 			Ports: []Ports{{TCP, port, port}},
 		})
 	}

@@ -21,4 +21,3 @@ func differing(a, b *Rules, d Direction) int {
 	}
 	return n + len(old)
 }
-
