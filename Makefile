@@ -1,0 +1,68 @@
+# Every target does all of its own set-up: packages, bpffs, tool builds, caches. Needs Go and root.
+
+SHELL := /bin/bash
+CLANG_VERSION := $(shell cat hack/clang-version)
+CLANG_FORMAT := clang-format-$(CLANG_VERSION)
+BPF_SOURCES := $(wildcard bpf/*.c bpf/*.h)
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+SCENARIOS ?=
+SUITE_TIMEOUT ?= 30m
+
+.PHONY: demo test build generate verify lint unit race kernel integration conformance bench setup clean
+
+# The main job, end to end, on this machine and in network namespaces of its own.
+demo: setup build
+	go run ./integration/demo -bin bin
+
+# Everything that CI runs.
+test: verify lint unit race kernel integration
+
+build:
+	mkdir -p bin
+	$(GOBUILD) -o bin/ ./cmd/...
+
+# Compile the BPF programs. The objects are committed; this is needed only after a change of bpf/*.c.
+generate: setup
+	go generate ./bpf
+
+# What is generated or formatted must be what its sources give.
+verify: setup
+	hack/verify
+
+lint: setup
+	go vet ./...
+	go vet -tags latchtest ./...
+	go tool staticcheck ./...
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))"
+	$(CLANG_FORMAT) --dry-run -Werror $(BPF_SOURCES)
+
+# Packages that need neither root nor the kernel.
+PURE := ./shared/policy/... ./shared/identity/... ./cmd/latchd/manifest/... ./cmd/latchd/world/... ./cmd/latchd/policydir/...
+
+unit: setup
+	go test $(PURE) ./hack/...
+
+race: setup
+	go test -race -short $(PURE) ./shared/lock/... ./shared/state/...
+
+# Packages that are tested on the kernel, each suite under its own lock and leak check.
+kernel: setup
+	CI=$(CI) go test -timeout $(SUITE_TIMEOUT) -p 1 ./bpf/... ./shared/lock/... ./shared/state/... ./shared/pins/... ./shared/attach/... ./shared/testenv/... ./shared/rules/... ./shared/enforce/...
+
+# The built binaries in a real chain.
+integration: setup build
+	CI=$(CI) go test -timeout $(SUITE_TIMEOUT) -p 1 ./plugin/... ./cmd/... ./integration/...
+
+# The conformance cases of a folder: make conformance SCENARIOS=dir
+conformance: setup build
+	go run ./integration/conformance $(SCENARIOS)
+
+bench: setup build
+	go run ./integration/bench
+
+setup:
+	@hack/setup
+
+clean:
+	rm -rf bin .cache
