@@ -1,0 +1,141 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// BinariesEnv names a directory with ready-made latch, latchd and latchctl, for machines without Go.
+const BinariesEnv = "LATCH_BIN_DIR"
+
+const toolModule = "github.com/containernetworking/plugins"
+
+// toolPlugins are the plugins of other people that chains are made of.
+var toolPlugins = []string{"main/ptp", "main/bridge", "ipam/host-local", "ipam/static", "meta/portmap", "meta/bandwidth"}
+
+// Binaries are built programs. Dir holds every plugin of a chain: it is the CNI_PATH.
+type Binaries struct {
+	Dir string
+}
+
+// Latch is the plugin.
+func (b *Binaries) Latch() string { return filepath.Join(b.Dir, "latch") }
+
+// Latchd is the node watcher.
+func (b *Binaries) Latchd() string { return filepath.Join(b.Dir, "latchd") }
+
+// Latchctl is the operator's CLI.
+func (b *Binaries) Latchctl() string { return filepath.Join(b.Dir, "latchctl") }
+
+// Remove deletes what Build made.
+func (b *Binaries) Remove() error { return os.RemoveAll(b.Dir) }
+
+// BuildTools makes a directory with the tool plugins only.
+func BuildTools(ctx context.Context) (*Binaries, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cachedTools(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "latch-bin-")
+	if err != nil {
+		return nil, fmt.Errorf("make directory for binaries: %w", err)
+	}
+	b := &Binaries{Dir: dir}
+	for _, plugin := range toolPlugins {
+		name := filepath.Base(plugin)
+		if err := os.Symlink(filepath.Join(cache, name), filepath.Join(dir, name)); err != nil {
+			return nil, errors.Join(fmt.Errorf("link tool plugin: %w", err), b.Remove())
+		}
+	}
+	return b, nil
+}
+
+// Build makes the three binaries of the project and the tool plugins. Every process builds into a
+// directory of its own, so no run replaces the binaries of another.
+func Build(ctx context.Context) (*Binaries, error) {
+	b, err := BuildTools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.addOwn(ctx); err != nil {
+		return nil, errors.Join(err, b.Remove())
+	}
+	return b, nil
+}
+
+func (b *Binaries) addOwn(ctx context.Context) error {
+	own := []string{"latch", "latchd", "latchctl"}
+	if ready := os.Getenv(BinariesEnv); ready != "" {
+		for _, name := range own {
+			if err := os.Symlink(filepath.Join(ready, name), filepath.Join(b.Dir, name)); err != nil {
+				return fmt.Errorf("link ready-made binary: %w", err)
+			}
+		}
+		return nil
+	}
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	args := []string{"build", "-o", b.Dir + "/"}
+	for _, name := range own {
+		args = append(args, "./cmd/"+name)
+	}
+	_, err = goTool(ctx, root, nil, args...)
+	return err
+}
+
+// cachedTools installs the tool plugins once per version, below the project's ignored .cache.
+func cachedTools(ctx context.Context, root string) (string, error) {
+	version, err := goTool(ctx, root, nil, "list", "-m", "-f", "{{.Version}}", toolModule)
+	if err != nil {
+		return "", err
+	}
+	version = strings.TrimSpace(version)
+	dir := filepath.Join(root, ".cache", "cni-plugins", version)
+	var missing []string
+	for _, plugin := range toolPlugins {
+		if _, err := os.Stat(filepath.Join(dir, filepath.Base(plugin))); err != nil {
+			missing = append(missing, toolModule+"/plugins/"+plugin+"@"+version)
+		}
+	}
+	if len(missing) == 0 {
+		return dir, nil
+	}
+	// install with a version resolves the tools' own go.mod, and takes no part in ours.
+	_, err = goTool(ctx, root, []string{"GOBIN=" + dir}, append([]string{"install"}, missing...)...)
+	return dir, err
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	mod, err := goTool(ctx, "", nil, "env", "GOMOD")
+	if err != nil {
+		return "", err
+	}
+	mod = strings.TrimSpace(mod)
+	if mod == "" || mod == os.DevNull {
+		return "", fmt.Errorf("find module: the working directory is in none")
+	}
+	return filepath.Dir(mod), nil
+}
+
+func goTool(ctx context.Context, dir string, env []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}

@@ -1,0 +1,105 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// NetNS is a network namespace, kept by a bind mount at Path, with an operating system thread that
+// never leaves it. Processes started inside Do live in the namespace, and one started with a parent
+// death signal lives until Close.
+type NetNS struct {
+	Path string
+
+	calls chan call
+	gone  chan struct{}
+}
+
+type call struct {
+	do   func() error
+	done chan<- error
+}
+
+// NewNetNS makes a namespace with loopback down, mounted at dir/name.
+func NewNetNS(dir, name string) (*NetNS, error) {
+	path := filepath.Join(dir, name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create netns %s: %w", name, err)
+	}
+	_ = f.Close()
+	n := &NetNS{Path: path, calls: make(chan call), gone: make(chan struct{})}
+	ready := make(chan error)
+	go n.serve(ready)
+	if err := <-ready; err != nil {
+		_ = os.Remove(path)
+		return nil, fmt.Errorf("create netns %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// serve owns the thread. It never unlocks it, so the thread ends with the goroutine.
+func (n *NetNS) serve(ready chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The main thread cannot end while the process lives and would hold the namespace.
+		// While it is locked here, another goroutine gets another thread.
+		moved := make(chan struct{})
+		go func() {
+			defer close(moved)
+			n.serve(ready)
+		}()
+		<-moved
+		runtime.UnlockOSThread()
+		return
+	}
+	defer close(n.gone)
+	if err := n.enter(); err != nil {
+		ready <- err
+		return
+	}
+	ready <- nil
+	for c := range n.calls {
+		c.done <- c.do()
+	}
+}
+
+func (n *NetNS) enter() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	own := fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+	if err := unix.Mount(own, n.Path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", n.Path, err)
+	}
+	return nil
+}
+
+// Do runs f on the thread inside the namespace and returns its error. Calls queue. What f starts in
+// goroutines of its own runs outside the namespace.
+func (n *NetNS) Do(f func() error) error {
+	done := make(chan error, 1)
+	select {
+	case n.calls <- call{f, done}:
+		return <-done
+	case <-n.gone:
+		return fmt.Errorf("enter netns %s: it was closed", n.Path)
+	}
+}
+
+// Close ends the thread and removes the mount. The namespace and its interfaces are gone when the
+// last process and socket in it are.
+func (n *NetNS) Close() error {
+	close(n.calls)
+	<-n.gone
+	err := errors.Join(unix.Unmount(n.Path, unix.MNT_DETACH), os.Remove(n.Path))
+	if err != nil {
+		return fmt.Errorf("remove netns: %w", err)
+	}
+	return nil
+}
