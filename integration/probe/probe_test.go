@@ -1,0 +1,152 @@
+package probe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/probe"
+)
+
+var targets = []probe.Target{{Proto: probe.TCP, Port: 80}, {Proto: probe.UDP, Port: 80}, {Proto: probe.UDP, Port: 53}, {Proto: probe.SCTP, Port: 80}}
+
+// The prober must see denials: a rule of the node's routing takes packets from a to b away, so a
+// never reaches b, and b reaches a but gets no answer.
+func TestProberTellsDeniedAndHalfOpenFromAllowed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to make network namespaces")
+	}
+	tools, err := harness.BuildTools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tools.Remove() })
+	for _, family := range []struct{ name, node, pod string }{
+		{"ipv4", "10.77.0.1", "10.77.1.%d"},
+		{"ipv6", "fd77::1", "fd77::1:%d"},
+	} {
+		t.Run(family.name, func(t *testing.T) {
+			node := netip.MustParseAddr(family.node)
+			n, err := harness.NewNode(harness.Config{Addrs: []netip.Addr{node}, Binaries: tools, WithoutLatch: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := n.Stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			ends := []*probe.Endpoint{open(t, "node", n.NS, node)}
+			var hostInterfaceOfA string
+			for i, name := range []string{"a", "b", "c"} {
+				addr := netip.MustParseAddr(fmt.Sprintf(family.pod, 10*(i+1)))
+				s, err := n.AddPod(t.Context(), harness.Pod{Namespace: "x", Name: name, Addrs: []netip.Addr{addr}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends = append(ends, open(t, name, s.NS, addr))
+				if name == "a" {
+					hostInterfaceOfA = s.HostInterface()
+				}
+			}
+			p := probe.New()
+			if diff := cmp.Diff([]string{" AAA", "A AA", "AA A", "AAA "}, table(t, p, ends)); diff != "" {
+				t.Fatalf("without a rule (-want +got):\n%s", diff)
+			}
+			blackhole(t, n, hostInterfaceOfA, ends[2].Addr)
+			for range 5 {
+				if diff := cmp.Diff([]string{" AAA", "A DA", "AH A", "AAA "}, table(t, p, ends)); diff != "" {
+					t.Fatalf("with packets from a to b dropped (-want +got):\n%s", diff)
+				}
+			}
+			if p.Late != 0 {
+				t.Errorf("%d packets came after their round was judged", p.Late)
+			}
+		})
+	}
+}
+
+func open(t *testing.T, name string, ns probe.Namespace, addr netip.Addr) *probe.Endpoint {
+	t.Helper()
+	e, err := probe.Open(name, ns, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// table probes everyone from everyone; all targets must agree.
+func table(t *testing.T, p *probe.Prober, ends []*probe.Endpoint) []string {
+	t.Helper()
+	var probes []probe.Probe
+	for _, from := range ends {
+		for _, to := range ends {
+			for _, target := range targets {
+				if from != to {
+					probes = append(probes, probe.Probe{From: from, To: to, Target: target})
+				}
+			}
+		}
+	}
+	got, err := p.Round(probes, probe.Careful)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters := map[[2]*probe.Endpoint]byte{}
+	for i, q := range probes {
+		cell := [2]*probe.Endpoint{q.From, q.To}
+		if l, found := letters[cell]; found && l != got[i].Letter() {
+			t.Errorf("%s -> %s: %v is %v, other targets are %c", q.From.Name, q.To.Name, q.Target, got[i], l)
+		}
+		letters[cell] = got[i].Letter()
+	}
+	var rows []string
+	for _, from := range ends {
+		row := ""
+		for _, to := range ends {
+			if from == to {
+				row += " "
+				continue
+			}
+			row += string(letters[[2]*probe.Endpoint{from, to}])
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// blackhole makes the node drop what comes in on a host interface for dst.
+func blackhole(t *testing.T, n *harness.Node, hostInterface string, dst netip.Addr) {
+	t.Helper()
+	rule := netlink.NewRule()
+	rule.Family, rule.IifName, rule.Type, rule.Priority = unix.AF_INET, hostInterface, unix.FR_ACT_BLACKHOLE, 1
+	rule.Dst = &net.IPNet{IP: dst.AsSlice(), Mask: net.CIDRMask(dst.BitLen(), dst.BitLen())}
+	if dst.Is6() {
+		rule.Family = unix.AF_INET6
+	}
+	err := n.NS.Do(func() error {
+		// The reverse path check would ask the rule about packets of the other direction.
+		files, err := filepath.Glob("/proc/sys/net/ipv4/conf/*/rp_filter")
+		for _, f := range files {
+			err = errors.Join(err, os.WriteFile(f, []byte("0"), 0))
+		}
+		if err != nil {
+			return err
+		}
+		return netlink.RuleAdd(rule)
+	})
+	if err != nil {
+		t.Fatalf("add blackhole rule: %v", err)
+	}
+}
