@@ -47,7 +47,7 @@ func checkInput(t *testing.T, r *rand.Rand, in Input) bool {
 				t.Errorf("%v %v %v/%d: decided by %+v, oracle %v", d, p.addr, p.proto, p.port, source, tier)
 				return false
 			}
-			if !checkExplanation(t, in, d, p, got, source) {
+			if r.IntN(8) == 0 && !checkExplanation(t, in, d, p, got, source) {
 				return false
 			}
 		}

@@ -24,10 +24,10 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// source of choices: random numbers, or the bytes of a fuzzer.
+// chooser is a source of choices: random numbers, or the bytes of a fuzzer.
 type chooser interface{ IntN(n int) int }
 
-// pool keeps prefixes few and close to each other, so that they nest, touch and coincide.
+// choosePrefix keeps prefixes few and close to each other, so that they nest, touch and coincide.
 func choosePrefix(c chooser) netip.Prefix {
 	switch c.IntN(20) {
 	case 0:
@@ -51,12 +51,28 @@ func choosePrefix(c chooser) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(a), []int{1, 7, 8, 15, 16, 17, 18, 24, 31, 32}[c.IntN(10)])
 }
 
+// chooseExcept mostly stays inside the block, where exceptions nest and touch.
+func chooseExcept(c chooser, block netip.Prefix) netip.Prefix {
+	if !block.IsValid() || c.IntN(4) == 0 {
+		return choosePrefix(c)
+	}
+	first, last := ends(block)
+	a := []netip.Addr{first, last, block.Addr()}[c.IntN(3)]
+	longer := a.BitLen() - block.Bits()
+	return netip.PrefixFrom(a, block.Bits()+min(longer, []int{0, 1, 2, 8, 16}[c.IntN(5)]))
+}
+
 func chooseRule(c chooser) Rule {
 	r := Rule{Peer: Peer{Block: choosePrefix(c)}}
 	for range c.IntN(4) * c.IntN(2) {
-		r.Peer.Except = append(r.Peer.Except, choosePrefix(c))
+		r.Peer.Except = append(r.Peer.Except, chooseExcept(c, r.Peer.Block))
 	}
+	// Often the same few lists of ports, so that rules are of one source.
 	if r.AllPorts = c.IntN(3) == 0; r.AllPorts {
+		return r
+	}
+	if c.IntN(2) == 0 {
+		r.Ports = []Ports{{TCP, 80, 443}}
 		return r
 	}
 	edges := []uint16{0, 1, 53, 80, 81, 443, 8080, 32000, 65534, 65535}
