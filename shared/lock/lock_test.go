@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/latch-cni/latch/shared/identity"
 )
 
@@ -200,4 +202,29 @@ func TestAcquireRefusesWhatIsNoIdentifier(t *testing.T) {
 			t.Errorf("%q was locked", ids)
 		}
 	}
+}
+
+// A lock on an inode that others no longer find is worth nothing.
+func TestLockOnRemovedFileIsNotCurrent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.lock")
+	f := &file{path: path, lock: flock.New(path)}
+	if ok, err := f.lock.TryLock(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	defer f.lock.Unlock()
+	check := func(when string, want bool) {
+		t.Helper()
+		if got, err := f.current(); got != want || err != nil {
+			t.Errorf("%s: current is %v, %v", when, got, err)
+		}
+	}
+	check("after locking", true)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	check("after removal", false)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("after another made the file again", false)
 }
