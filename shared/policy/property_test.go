@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -23,19 +24,24 @@ func TestCompileEqualsOracle(t *testing.T) {
 	for i := range rounds {
 		r := rand.New(rand.NewPCG(base, uint64(i)))
 		in := chooseInput(r)
-		if !checkInput(t, r, in) {
+		if !checkInput(t, r, in, math.MaxInt) {
 			t.Fatalf("POLICY_SEED=%d round %d: input %+v", base, i, in)
 		}
 	}
 }
 
-// checkInput compares every judge there is of one input, and checks the invariants of its Rules.
-func checkInput(t *testing.T, r *rand.Rand, in Input) bool {
+// checkInput compares every judge there is of one input at up to limit packets per direction, and
+// checks the invariants of its Rules.
+func checkInput(t *testing.T, r *rand.Rand, in Input, limit int) bool {
 	t.Helper()
 	rules := Compile(in)
 	checkShape(t, rules)
 	for _, d := range Directions {
-		for _, p := range probes(in, d) {
+		all := probes(in, d)
+		if len(all) > limit {
+			all = mixed(r, all)[:limit]
+		}
+		for _, p := range all {
 			want, tier := oracle(in, d, p.addr, p.proto, p.port)
 			got := rules.Lookup(d, p.addr, p.proto, p.port)
 			if got.Verdict != want {

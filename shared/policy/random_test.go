@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -203,8 +204,9 @@ func probes(in Input, d Direction) []probe {
 		}
 	}
 	var out []probe
-	for a := range addrs {
-		for k := range ports {
+	keys := slices.Sorted(maps.Keys(ports))
+	for _, a := range slices.SortedFunc(maps.Keys(addrs), netip.Addr.Compare) {
+		for _, k := range keys {
 			out = append(out, probe{a, Protocol(k >> 16), uint16(k)})
 		}
 	}
