@@ -1,0 +1,12 @@
+// Package manifest decodes manifests: the objects of package apis from YAML or JSON text of several
+// documents, Lists included.
+//
+// It stands between the watched policy directory and the world. What is wrong is reported by file and
+// line, one document never hides another, and an object is returned whole or not at all. Unknown fields
+// are tolerated, since the text may be written for a newer version; wrong types, missing names, keys
+// given twice and selectors that do not parse are not, since nothing else would catch them without an
+// API server. Objects of other kinds are noted and passed over.
+//
+// It is pure: the same bytes give the same content. It does not judge rules; package world does, rule
+// by rule, for objects of every origin.
+package manifest

@@ -1,0 +1,217 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+)
+
+// maxExpanded bounds the JSON form of one object, which aliases can make much longer than its text.
+const maxExpanded = 16 << 20
+
+// fill decodes a mapping into an object, and returns false with the reason if that is not possible. It
+// goes through JSON, since the types of the API know only that, and keeps the line of every value.
+func fill(n *yaml.Node, o apis.Object) (apis.Problem, bool) {
+	var w writer
+	if err := w.node(n, 0); err != nil {
+		line, message := locate(err)
+		return apis.Problem{Line: line, Message: message}, false
+	}
+	err := kjson.UnmarshalCaseSensitivePreserveInts(w.out, o)
+	if err == nil {
+		return apis.Problem{}, true
+	}
+	p := apis.Problem{Line: n.Line, Message: strings.TrimPrefix(err.Error(), "json: ")}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		p.Field = wrong.Field
+		p.Line = w.lineOf(int(wrong.Offset))
+		p.Message = fmt.Sprintf("is of type %s, want %s", wrong.Value, typeName(wrong.Type))
+	}
+	return p, false
+}
+
+// typeName says what a manifest has to hold for a Go type.
+func typeName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "mapping"
+	case reflect.Slice, reflect.Array:
+		return "sequence"
+	case reflect.Int32, reflect.Int64, reflect.Int:
+		return "integer"
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	}
+	return t.Kind().String()
+}
+
+// mark says that the JSON from an offset on comes from a line.
+type mark struct {
+	offset, line int
+}
+
+// writer turns a tree into JSON.
+type writer struct {
+	out   []byte
+	marks []mark // by rising offset
+}
+
+// lineOf returns the line of the value that ends at, or holds, the byte before an offset.
+func (w *writer) lineOf(offset int) int {
+	i := sort.Search(len(w.marks), func(i int) bool { return w.marks[i].offset >= offset })
+	return w.marks[max(i-1, 0)].line
+}
+
+func (w *writer) node(n *yaml.Node, depth int) error {
+	if depth > maxDepth {
+		return &lineError{n.Line, errors.New("nested too deeply")}
+	}
+	if len(w.out) > maxExpanded {
+		return &lineError{n.Line, errors.New("grows too long by its aliases")}
+	}
+	if n.Kind == yaml.AliasNode {
+		return w.node(n.Alias, depth+1)
+	}
+	w.marks = append(w.marks, mark{len(w.out), n.Line})
+	switch n.Kind {
+	case yaml.MappingNode:
+		return w.mapping(n, depth)
+	case yaml.SequenceNode:
+		w.out = append(w.out, '[')
+		for i, c := range n.Content {
+			if i > 0 {
+				w.out = append(w.out, ',')
+			}
+			if err := w.node(c, depth+1); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, ']')
+		return nil
+	case yaml.ScalarNode:
+		return w.scalar(n)
+	}
+	return &lineError{n.Line, errors.New("empty document")}
+}
+
+func (w *writer) mapping(n *yaml.Node, depth int) error {
+	seen := map[string]int{}
+	w.out = append(w.out, '{')
+	if err := w.pairs(n, depth, seen, false); err != nil {
+		return err
+	}
+	w.out = append(w.out, '}')
+	return nil
+}
+
+// pairs writes keys and values of a mapping. Merged ones ("<<") come last and give way to those that
+// are there.
+func (w *writer) pairs(n *yaml.Node, depth int, seen map[string]int, merged bool) error {
+	if depth > maxDepth {
+		return &lineError{n.Line, errors.New("nested too deeply")}
+	}
+	var merges []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		if key.Kind != yaml.ScalarNode {
+			return &lineError{key.Line, errors.New("a key must be a string")}
+		}
+		if key.ShortTag() == "!!merge" {
+			merges = append(merges, value)
+			continue
+		}
+		if first, ok := seen[key.Value]; ok {
+			if merged {
+				continue
+			}
+			return &lineError{key.Line, fmt.Errorf("key %q is already on line %d", key.Value, first)}
+		}
+		if len(seen) > 0 {
+			w.out = append(w.out, ',')
+		}
+		seen[key.Value] = key.Line
+		w.text(key.Value)
+		w.out = append(w.out, ':')
+		if err := w.node(value, depth+1); err != nil {
+			return err
+		}
+	}
+	for _, m := range merges {
+		if err := w.merge(m, depth+1, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) merge(n *yaml.Node, depth int, seen map[string]int) error {
+	if depth > maxDepth {
+		return &lineError{n.Line, errors.New("nested too deeply")}
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return w.merge(n.Alias, depth+1, seen)
+	case yaml.MappingNode:
+		return w.pairs(n, depth, seen, true)
+	case yaml.SequenceNode:
+		for _, c := range n.Content {
+			if err := w.merge(c, depth+1, seen); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return &lineError{n.Line, errors.New("only a mapping can be merged")}
+}
+
+func (w *writer) scalar(n *yaml.Node) error {
+	switch n.ShortTag() {
+	case "!!null":
+		w.out = append(w.out, "null"...)
+	case "!!bool":
+		var v bool
+		if err := n.Decode(&v); err != nil {
+			return &lineError{n.Line, fmt.Errorf("%q is no boolean", n.Value)}
+		}
+		w.out = strconv.AppendBool(w.out, v)
+	case "!!int":
+		var v int64
+		if err := n.Decode(&v); err == nil {
+			w.out = strconv.AppendInt(w.out, v, 10)
+			return nil
+		}
+		fallthrough
+	case "!!float":
+		var v float64
+		if err := n.Decode(&v); err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+			return &lineError{n.Line, fmt.Errorf("%q is no number", n.Value)}
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return &lineError{n.Line, err}
+		}
+		w.out = append(w.out, b...)
+	default: // strings, and what JSON knows as such: timestamps
+		w.text(n.Value)
+	}
+	return nil
+}
+
+func (w *writer) text(s string) {
+	b, _ := json.Marshal(s) // a string has always a JSON form
+	w.out = append(w.out, b...)
+}
