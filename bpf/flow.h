@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Flows: one entry for both directions, keyed by the pod's end and the remote end. An entry that
+ * has expired is no entry; nobody needs to delete it.
+ */
+#ifndef LATCH_FLOW_H
+#define LATCH_FLOW_H
+
+/* A stamp is written again when this old (about a second), or half its timeout. */
+#define STAMP_FRESH 64
+
+/* Set by the loader where the kernel has bpf_ktime_get_coarse_ns (5.11): 3 ns instead of 20. */
+const volatile __u8 has_coarse_clock;
+
+/* What a packet is judged with. */
+struct env {
+	struct __sk_buff *skb;
+	struct pod_state *pod;
+	struct slot *slot;
+	struct node *node;
+	__u32 slot_id;
+	__u32 generation; /* of the slot, read before its rules */
+	__u32 now;
+};
+
+struct verdict {
+	__u32 result;
+	__u8 reason;
+	bool allow;
+	bool admits; /* a flow was recorded */
+};
+
+union flow_key {
+	struct flow_key4 v4;
+	struct flow_key6 v6;
+};
+
+static __always_inline __u32 stamp_now(void)
+{
+	return (has_coarse_clock ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns()) >> STAMP_SHIFT;
+}
+
+/*
+ * value, usable only once seen has been read: an address dependency, which arm64 keeps. A flow must
+ * not carry a generation that is newer than the rules it was judged by.
+ */
+static __always_inline __u32 after(__u32 value, __u32 seen)
+{
+	__u64 v = value, s = seen;
+
+	asm volatile("%1 ^= %1\n\t%0 += %1" : "+r"(v), "+r"(s));
+	return v;
+}
+
+static __always_inline __u16 fold(const union address *a, const enum latch_family family)
+{
+	__u32 w = family == FAMILY_V4 ? a->v4 : a->w[0] ^ a->w[1] ^ a->w[2] ^ a->w[3];
+	__u16 folded = w ^ (w >> 16);
+
+	return folded ? folded : 1;
+}
+
+static __always_inline bool is_pod_addr(const struct pod_state *pod, const union address *a,
+					const enum latch_family family)
+{
+	const union address *own = (const union address *)pod->addr6;
+
+	if (family == FAMILY_V4)
+		return a->v4 == pod->addr4;
+	return a->d[0] == own->d[0] && a->d[1] == own->d[1];
+}
+
+static __always_inline void make_key(union flow_key *key, const enum latch_family family,
+				     const struct pod_state *pod, const union address *local,
+				     const union address *remote, __be16 lport, __be16 rport,
+				     __u8 proto)
+{
+	__u16 fold_local = is_pod_addr(pod, local, family) ? 0 : fold(local, family);
+
+	if (family == FAMILY_V4) {
+		key->v4 = (struct flow_key4){
+			.pod = pod->pod,
+			.remote = remote->v4,
+			.lport = lport,
+			.rport = rport,
+			.proto = proto,
+			.local = fold_local,
+		};
+		return;
+	}
+	key->v6 = (struct flow_key6){
+		.pod = pod->pod,
+		.lport = lport,
+		.rport = rport,
+		.proto = proto,
+		.local = fold_local,
+	};
+	__builtin_memcpy(key->v6.remote, remote->w, sizeof(key->v6.remote));
+}
+
+static __always_inline struct flow *find_flow(const union flow_key *key,
+					      const enum latch_family family)
+{
+	return family == FAMILY_V4 ? bpf_map_lookup_elem(&flows4, &key->v4) :
+				     bpf_map_lookup_elem(&flows6, &key->v6);
+}
+
+static __always_inline __u32 timeout_of(const struct node *node, __u8 proto, __u8 state)
+{
+	__u32 i = TIMEOUT_OTHER;
+
+	if (proto == IPPROTO_TCP)
+		i = TIMEOUT_TCP_SYN + (state <= FLOW_CLOSING ? state : FLOW_CLOSING);
+	else if (proto == IPPROTO_UDP)
+		i = state == FLOW_NEW ? TIMEOUT_UDP : TIMEOUT_UDP_ANSWERED;
+	return node->timeouts[i & 7];
+}
+
+/* Stamps of other CPUs may be ahead of this one's clock. */
+static __always_inline bool is_live(const struct env *e, __u32 stamp, __u32 timeout)
+{
+	return (__s32)(e->now - stamp) <= (__s32)timeout;
+}
+
+/* The key of the port that an opener of this direction names as its destination. */
+static __always_inline __u32 port_key(__u8 proto, enum latch_dir dir, __be16 lport, __be16 rport)
+{
+	__u32 port = 0;
+
+	if (has_ports(proto))
+		port = bpf_ntohs(dir == DIR_EGRESS ? rport : lport);
+	return (__u32)proto << 16 | port;
+}
+
+/* D8: what a pod sends to its own node passes, unless a switch has it judged. */
+static __always_inline bool to_node(const struct env *e, const union address *remote,
+				    const enum latch_family family)
+{
+	return !(e->node->flags & NODE_F_JUDGE_TO_NODE) && is_node_addr(remote, family);
+}
+
+static __always_inline bool from_node(const struct env *e, const enum latch_dir dir)
+{
+	return dir == DIR_INGRESS && !e->skb->ingress_ifindex;
+}
+
+/*
+ * Judges a flow again, in the direction in which it was opened, since policy has changed. What is
+ * still allowed takes over the new generation; what is denied gets a time after which it is cut,
+ * and keeps the old generation, so that it is judged again should policy change back.
+ * False = drop, for the reason in v.
+ */
+static __always_inline bool rejudge(const struct env *e, const enum latch_family family,
+				    const union flow_key *key, struct flow *f, struct verdict *v)
+{
+	enum latch_dir dir = f->dir == DIR_EGRESS ? DIR_EGRESS : DIR_INGRESS;
+	__u32 slot = after(e->slot_id, e->generation);
+	union address remote = {};
+	__be16 lport, rport;
+	__u8 proto;
+
+	if (family == FAMILY_V4) {
+		remote.v4 = key->v4.remote;
+		lport = key->v4.lport;
+		rport = key->v4.rport;
+		proto = key->v4.proto;
+	} else {
+		__builtin_memcpy(remote.w, key->v6.remote, sizeof(remote.w));
+		lport = key->v6.lport;
+		rport = key->v6.rport;
+		proto = key->v6.proto;
+	}
+
+	v->result = judge(slot, dir, family, &remote, port_key(proto, dir, lport, rport));
+	if (!(v->result & RES_ALLOW) && (f->flags & FLOW_F_GUESSED)) {
+		__u32 other =
+			judge(slot, !dir, family, &remote, port_key(proto, !dir, lport, rport));
+
+		if (other & RES_ALLOW) {
+			v->result = other;
+			f->dir = !dir;
+		}
+	}
+	if (v->result & RES_INCOMPLETE) {
+		v->reason = REASON_INCOMPLETE;
+		return false;
+	}
+	if (!(v->result & RES_ALLOW) && dir == DIR_EGRESS && to_node(e, &remote, family)) {
+		v->result |= RES_ALLOW;
+		f->flags |= FLOW_F_EXEMPT;
+	}
+	if (v->result & RES_ALLOW) {
+		if (f->flags & FLOW_F_CUT)
+			f->flags &= ~FLOW_F_CUT;
+		f->result = v->result;
+		f->generation = e->generation;
+		return true;
+	}
+	if (!(f->flags & FLOW_F_CUT)) {
+		f->cut_at = e->slot->changed_at + e->node->timeouts[TIMEOUT_GRACE];
+		f->flags |= FLOW_F_CUT;
+	}
+	v->reason = REASON_CUT;
+	return (__s32)(e->now - f->cut_at) < 0;
+}
+
+/* What a packet changes in its flow. */
+static __always_inline void touch(const struct env *e, const enum latch_dir dir,
+				  const struct packet *p, struct flow *f)
+{
+	const __u8 fin = dir == DIR_EGRESS ? FLOW_F_FIN_LOCAL : FLOW_F_FIN_REMOTE;
+	const __u8 fins = FLOW_F_FIN_LOCAL | FLOW_F_FIN_REMOTE;
+	__s32 age = e->now - f->stamp;
+
+	if (age >= STAMP_FRESH || age > (__s32)(timeout_of(e->node, p->proto, f->state) / 2))
+		f->stamp = e->now;
+	if (f->state == FLOW_NEW && f->dir != dir) {
+		f->state = FLOW_ESTABLISHED;
+		f->stamp = e->now;
+	}
+	if (!(p->tcp & (TCP_FIN | TCP_RST)))
+		return;
+	f->stamp = e->now;
+	if ((p->tcp & TCP_FIN) && !(f->flags & fin))
+		f->flags |= fin;
+	if ((p->tcp & TCP_RST) || (f->flags & fins) == fins)
+		f->state = FLOW_CLOSING;
+}
+
+/* Records a flow, over whatever its key held. False = it could not be recorded. */
+static __always_inline bool record(const struct env *e, const enum latch_dir dir,
+				   const enum latch_family family, const union flow_key *key,
+				   __u32 result, __u8 flags)
+{
+	struct flow f = {
+		.stamp = e->now,
+		.generation = e->generation,
+		.result = result,
+		.dir = dir,
+		.state = FLOW_NEW,
+		.flags = flags,
+	};
+
+	return !(family == FAMILY_V4 ? bpf_map_update_elem(&flows4, &key->v4, &f, BPF_ANY) :
+				       bpf_map_update_elem(&flows6, &key->v6, &f, BPF_ANY));
+}
+
+#endif

@@ -1,0 +1,165 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// maxVerifierLog bounds the verifier's words in an error.
+const maxVerifierLog = 3 << 10
+
+// Sizes are the sizes of the maps that have a choice. 0 = default.
+type Sizes struct {
+	Flows4        uint32 // entries, 96 bytes each
+	Flows6        uint32 // entries, 112 bytes each
+	Frags         uint32 // entries: datagrams whose fragments are on their way
+	Events        uint32 // bytes, a power of 2 and of pages
+	RulesTemplate uint32 // entries of the inner map templates; inner maps may have any number
+}
+
+// DefaultSizes returns the sizes that zero fields stand for.
+func DefaultSizes() Sizes {
+	return Sizes{Flows4: 131072, Flows6: 65536, Frags: 16384, Events: 512 << 10, RulesTemplate: 1}
+}
+
+// Objects are the loaded programs and maps. Maps are keyed by name; MapNames lists them.
+type Objects struct {
+	FromPod *ebpf.Program
+	ToPod   *ebpf.Program
+	Maps    map[string]*ebpf.Map
+}
+
+// MapNames lists the names of maps and pins in the order in which they are pinned: what the first
+// user of a layout looks for is last.
+func MapNames() []string {
+	return []string{
+		latchMapNodeAddrs, latchMapCounters, latchMapEvents, latchMapFrags,
+		latchMapFlows4, latchMapFlows6, latchMapPortsets,
+		latchMapTrieIn4, latchMapTrieOut4, latchMapTrieIn6, latchMapTrieOut6,
+		latchMapRulesIn4, latchMapRulesOut4, latchMapRulesIn6, latchMapRulesOut6,
+		latchMapPodStateHash, latchMapPodState, latchMapSlots, latchMapNode,
+	}
+}
+
+// ProgNames lists the names of programs and their pins.
+func ProgNames() []string { return []string{latchProgFromPod, latchProgToPod} }
+
+// The object file is parsed once a process.
+var parsed = sync.OnceValues(loadLatch)
+
+// Load creates all maps, with default timeouts and the two default slots, and loads the programs.
+// An error of the verifier holds the end of its log.
+func Load(sizes Sizes) (*Objects, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("lift memlock limit: %w", err)
+	}
+	spec, err := prepare(sizes)
+	if err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load bpf objects: %w", shorten(err))
+	}
+	defer coll.Close()
+
+	o := &Objects{Maps: map[string]*ebpf.Map{}}
+	for _, name := range MapNames() {
+		o.Maps[name] = coll.DetachMap(name)
+	}
+	o.FromPod = coll.DetachProgram(latchProgFromPod)
+	o.ToPod = coll.DetachProgram(latchProgToPod)
+	return o, nil
+}
+
+// Close closes programs and maps. What is pinned or attached stays.
+func (o *Objects) Close() error {
+	var errs []error
+	for _, m := range o.Maps {
+		errs = append(errs, m.Close())
+	}
+	errs = append(errs, o.FromPod.Close(), o.ToPod.Close())
+	return errors.Join(errs...)
+}
+
+func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
+	base, err := parsed()
+	if err != nil {
+		return nil, fmt.Errorf("parse bpf object: %w", err)
+	}
+	spec := base.Copy()
+
+	def := DefaultSizes()
+	spec.Maps[latchMapFlows4].MaxEntries = or(sizes.Flows4, def.Flows4)
+	spec.Maps[latchMapFlows6].MaxEntries = or(sizes.Flows6, def.Flows6)
+	spec.Maps[latchMapFrags].MaxEntries = or(sizes.Frags, def.Frags)
+	spec.Maps[latchMapEvents].MaxEntries = or(sizes.Events, def.Events)
+	for _, m := range spec.Maps {
+		if m.InnerMap != nil {
+			m.InnerMap.MaxEntries = or(sizes.RulesTemplate, def.RulesTemplate)
+		}
+	}
+
+	spec.Maps[latchMapNode].Contents = []ebpf.MapKV{{Key: uint32(0), Value: Node{
+		Timeouts:       DefaultTimeouts(),
+		NextGeneration: 1,
+	}}}
+	spec.Maps[latchMapSlots].Contents = []ebpf.MapKV{
+		{Key: uint32(SlotDefaultAllow), Value: defaultSlot(ResAllow)},
+		{Key: uint32(SlotDefaultDeny), Value: defaultSlot(0)},
+	}
+
+	var coarse uint8
+	if features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) == nil {
+		coarse = 1
+	}
+	if err := spec.Variables[latchVarHasCoarseClock].Set(coarse); err != nil {
+		return nil, fmt.Errorf("choose clock: %w", err)
+	}
+	return spec, nil
+}
+
+func defaultSlot(onMiss uint32) Slot {
+	return Slot{Generation: 1, Flags: SlotUsed | SlotComplete, OnMiss: [2]uint32{onMiss, onMiss}}
+}
+
+// DefaultTimeouts are those of a new node map, indexed by Timeout constants.
+func DefaultTimeouts() [8]uint32 {
+	return [8]uint32{
+		TimeoutTCPSyn:         Stamp(60 * time.Second),
+		TimeoutTCPEstablished: Stamp(6 * time.Hour),
+		TimeoutTCPClosing:     Stamp(30 * time.Second),
+		TimeoutUDP:            Stamp(30 * time.Second),
+		TimeoutUDPAnswered:    Stamp(180 * time.Second),
+		TimeoutOther:          Stamp(180 * time.Second),
+		TimeoutFragment:       Stamp(30 * time.Second),
+		TimeoutGrace:          Stamp(time.Second),
+	}
+}
+
+// shorten keeps the end of a verifier's log, where it says what it did not like.
+func shorten(err error) error {
+	var ve *ebpf.VerifierError
+	if !errors.As(err, &ve) {
+		return err
+	}
+	log := fmt.Sprintf("%+v", ve)
+	if len(log) > maxVerifierLog {
+		log = "..." + log[len(log)-maxVerifierLog:]
+	}
+	return fmt.Errorf("%w\n%s", err, log)
+}
+
+func or(a, b uint32) uint32 {
+	if a != 0 {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,199 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The structs of types.h.
+type (
+	PodState   = latchPodState
+	Slot       = latchSlot
+	RuleKey4   = latchRuleKey4
+	RuleKey6   = latchRuleKey6
+	RuleVal    = latchRuleVal
+	Breakpoint = latchBreakpoint
+	PortBlock  = latchPortBlock
+	FlowKey4   = latchFlowKey4
+	FlowKey6   = latchFlowKey6
+	Flow       = latchFlow
+	FragKey    = latchFragKey
+	Frag       = latchFrag
+	Node       = latchNode
+	NodeAddr   = latchNodeAddr
+	CounterKey = latchCounterKey
+	Event      = latchEvent
+)
+
+// Sizes and versions, as in types.h.
+const (
+	Layout        = 1
+	MaxSlots      = 4096
+	PodStateSize  = 65536
+	MaxCounters   = 4096
+	BlockSize     = 32 // PORT_BLOCK: breakpoints in a PortBlock
+	MaxPrefixLens = 4
+
+	SlotDefaultAllow = 0
+	SlotDefaultDeny  = 1
+	FirstSlot        = 2
+
+	PortKeyMax = 0x00ffffff
+)
+
+// Direction of traffic in the pod's view, and family.
+const (
+	Ingress = 0
+	Egress  = 1
+
+	V4 = 0
+	V6 = 1
+)
+
+// Bits of a result.
+const (
+	ResRuleMask = 0x00ffffff
+	ResAllow    = 0x01000000
+	ResSet      = 0x02000000
+)
+
+// Flags of PodState, Slot, Flow and Node.
+const (
+	PodAntispoof = 0x1
+
+	SlotUsed     = 0x1
+	SlotComplete = 0x2
+
+	FlowExempt    = 0x1
+	FlowFinLocal  = 0x2
+	FlowFinRemote = 0x4
+	FlowCut       = 0x8
+	FlowGuessed   = 0x10
+
+	NodeAddressIsNode = 0x1
+	NodeJudgeToNode   = 0x2
+	NodeEventsDeny    = 0x4
+	NodeEventsAllow   = 0x8
+)
+
+// Values of CounterKey.Slot that are no slots.
+const (
+	CounterLostEvents = 0xffffffff
+	CounterNoSlot     = 0xfffffffe
+)
+
+// States of a flow.
+const (
+	FlowNew = iota
+	FlowEstablished
+	FlowClosing
+)
+
+// Indexes of Node.Timeouts.
+const (
+	TimeoutTCPSyn = iota
+	TimeoutTCPEstablished
+	TimeoutTCPClosing
+	TimeoutUDP
+	TimeoutUDPAnswered
+	TimeoutOther
+	TimeoutFragment
+	TimeoutGrace
+)
+
+// Reason is why a packet got its verdict.
+type Reason uint8
+
+// Reasons; types.h says what each means.
+const (
+	ReasonPolicy Reason = iota
+	ReasonFlow
+	ReasonNode
+	ReasonHairpin
+	ReasonReply
+	ReasonRelated
+	ReasonLink
+	ReasonNoState
+	ReasonIncomplete
+	ReasonMalformed
+	ReasonFragment
+	ReasonEthertype
+	ReasonCut
+	ReasonSpoof
+	ReasonTableFull
+	reasonMax
+)
+
+var reasons = [reasonMax]string{
+	"policy", "flow", "node", "hairpin", "reply", "related", "link", "no-state", "incomplete",
+	"malformed", "fragment", "ethertype", "cut", "spoof", "table-full",
+}
+
+// String is the reason's name in logs, metrics and the CLI.
+func (r Reason) String() string {
+	if r < reasonMax {
+		return reasons[r]
+	}
+	return fmt.Sprintf("reason-%d", uint8(r))
+}
+
+// Stamp is a duration in the units of stamps and timeouts (16.8 ms), rounded up.
+func Stamp(d time.Duration) uint32 {
+	const unit = 1 << stampShift
+	return uint32((d + unit - 1) >> stampShift)
+}
+
+// Now is the time of the programs' clock.
+func Now() uint32 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic("read monotonic clock: " + err.Error()) // no kernel refuses it
+	}
+	return uint32(ts.Nano() >> stampShift)
+}
+
+const stampShift = 24
+
+// Addr4 is an IPv4 address as the programs hold it: in network order. 0 if a is no IPv4 address.
+func Addr4(a netip.Addr) uint32 {
+	if !a.Is4() {
+		return 0
+	}
+	b := a.As4()
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// NewRuleKey4 is the key of an IPv4 prefix.
+func NewRuleKey4(p netip.Prefix) RuleKey4 {
+	p = p.Masked()
+	return RuleKey4{Plen: uint32(p.Bits()), Addr: Addr4(p.Addr())}
+}
+
+// NewRuleKey6 is the key of an IPv6 prefix.
+func NewRuleKey6(p netip.Prefix) RuleKey6 {
+	p = p.Masked()
+	return RuleKey6{Plen: uint32(p.Bits()), Addr: p.Addr().As16()}
+}
+
+// NewNodeAddr is the key of one of the node's addresses.
+func NewNodeAddr(a netip.Addr) NodeAddr { return NodeAddr{Addr: a.As16()} }
+
+// NetPort is a port in network order, as keys of flows and events hold it.
+func NetPort(port uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// LensWord is the word of Slot.Lens for up to MaxPrefixLens prefix lengths, longest first.
+func LensWord(lens ...int) uint32 {
+	var w uint32
+	for i, l := range lens {
+		w |= uint32(l+1) << (8 * i)
+	}
+	return w
+}
