@@ -50,6 +50,19 @@ func Parse(s string) (Identifier, error) {
 	return Identifier(s), nil
 }
 
+// UnmarshalText checks the form of an identifier in a record; an empty one is the zero value.
+func (id *Identifier) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*id = ""
+		return nil
+	}
+	parsed, err := Parse(string(b))
+	if err == nil {
+		*id = parsed
+	}
+	return err
+}
+
 // Bytes returns the binary form, as kept in a slot of the kernel. It panics if the identifier was
 // made neither by this package nor checked by Parse.
 func (id Identifier) Bytes() [size]byte {

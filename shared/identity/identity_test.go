@@ -99,6 +99,20 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestUnmarshalText(t *testing.T) {
+	id := Of("ns", nil)
+	var got Identifier
+	if err := got.UnmarshalText([]byte(id)); err != nil || got != id {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := got.UnmarshalText([]byte("../x")); err == nil || got != id {
+		t.Errorf("bad text: got %q, %v", got, err)
+	}
+	if err := got.UnmarshalText(nil); err != nil || got != "" {
+		t.Errorf("empty text: got %q, %v", got, err)
+	}
+}
+
 func TestBytesRoundTrip(t *testing.T) {
 	id := Of("ns", map[string]string{"app": "a"})
 	if got := FromBytes(id.Bytes()); got != id {
