@@ -1,0 +1,64 @@
+package state
+
+import (
+	"time"
+
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// IdentifierRecord is what the slots of an identifier hold. Pods being created are judged by Create,
+// running ones by Running; most of the time both are one slot.
+type IdentifierRecord struct {
+	Identifier identity.Identifier `json:"identifier"`
+	Namespace  string              `json:"namespace"`
+	Labels     map[string]string   `json:"labels,omitempty"`
+	Create     SlotRef             `json:"create"`
+	Running    SlotRef             `json:"running"`
+	Policies   []policy.PolicyRef  `json:"policies,omitempty"`
+	Pending    []policy.PolicyRef  `json:"pending,omitempty"` // known, their endpoints objects are not
+	UpdatedAt  time.Time           `json:"updatedAt"`
+}
+
+// SlotRef is a slot and the rules in it. The zero value is no slot.
+type SlotRef struct {
+	Slot       uint32          `json:"slot"`
+	Hash       string          `json:"hash,omitempty"` // of the rules, hex
+	Generation uint32          `json:"generation,omitempty"`
+	Sources    []policy.Source `json:"sources,omitempty"` // what rule ids stand for
+	Since      time.Time       `json:"since,omitzero"`
+}
+
+func (r IdentifierRecord) key() string { return string(r.Identifier) }
+
+// WriteIdentifier writes the record of an identifier, in place of an older one.
+func (s Store) WriteIdentifier(r IdentifierRecord) error {
+	if _, err := identity.Parse(string(r.Identifier)); err != nil {
+		return err
+	}
+	return write(s.path(dirIdentifiers, r.key()), r)
+}
+
+// ReadIdentifier returns the record of an identifier. The error wraps os.ErrNotExist when there is
+// none.
+func (s Store) ReadIdentifier(id identity.Identifier) (IdentifierRecord, error) {
+	var r IdentifierRecord
+	if _, err := identity.Parse(string(id)); err != nil {
+		return r, err
+	}
+	err := read(s.path(dirIdentifiers, string(id)), &r)
+	return r, err
+}
+
+// DeleteIdentifier deletes the record of an identifier. Nothing there is success.
+func (s Store) DeleteIdentifier(id identity.Identifier) error {
+	if _, err := identity.Parse(string(id)); err != nil {
+		return err
+	}
+	return remove(s.path(dirIdentifiers, string(id)))
+}
+
+// ListIdentifiers returns all readable records, and an error that names the others.
+func (s Store) ListIdentifiers() ([]IdentifierRecord, error) {
+	return list(s, dirIdentifiers, IdentifierRecord.key)
+}

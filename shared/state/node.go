@@ -1,0 +1,71 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// NodeSettings are written by latchd for the plugin; keys of the plugin's own entry override them. An
+// empty field is not set. Durations are strings that time.ParseDuration takes; whoever reads the
+// settings validates them.
+type NodeSettings struct {
+	EnforcingMode string `json:"enforcingMode,omitempty"` // standard or strict
+	PolicyWait    string `json:"policyWait,omitempty"`    // how long ADD waits for the pod's record
+	UnknownPods   string `json:"unknownPods,omitempty"`   // retry or default
+	LockTimeout   string `json:"lockTimeout,omitempty"`   // how long a writer waits for a lock
+	AttachMode    string `json:"attachMode,omitempty"`    // auto, clsact or tcx
+	Bpffs         string `json:"bpffs,omitempty"`         // folder of the bpffs
+	LogFile       string `json:"logFile,omitempty"`
+	LogLevel      string `json:"logLevel,omitempty"` // debug, info, warn or error
+}
+
+// WriteSettings writes the settings of the node.
+func (s Store) WriteSettings(n NodeSettings) error {
+	return write(filepath.Join(s.dir, fileSettings), n)
+}
+
+// ReadSettings returns the settings of the node, the zero value if there are none.
+func (s Store) ReadSettings() (NodeSettings, error) {
+	var n NodeSettings
+	err := read(filepath.Join(s.dir, fileSettings), &n)
+	if errors.Is(err, os.ErrNotExist) {
+		return n, nil
+	}
+	return n, err
+}
+
+// DeleteSettings deletes the settings of the node. Nothing there is success.
+func (s Store) DeleteSettings() error { return remove(filepath.Join(s.dir, fileSettings)) }
+
+// Status is what latchd says about itself.
+type Status struct {
+	Ready     bool      `json:"ready"`
+	Message   string    `json:"message,omitempty"`
+	Node      string    `json:"node,omitempty"`
+	Mode      string    `json:"mode,omitempty"` // enforcing mode
+	Problems  []Problem `json:"problems,omitempty"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+// Problem is something in an object that could not be taken as it is.
+type Problem struct {
+	Object  string `json:"object"`          // kind namespace/name
+	Field   string `json:"field,omitempty"` // path of the field in the object
+	Message string `json:"message"`
+}
+
+// WriteStatus writes the status of latchd.
+func (s Store) WriteStatus(st Status) error { return write(filepath.Join(s.dir, fileStatus), st) }
+
+// ReadStatus returns the status of latchd. The error wraps os.ErrNotExist when latchd has never
+// written one, or is uninstalled.
+func (s Store) ReadStatus() (Status, error) {
+	var st Status
+	err := read(filepath.Join(s.dir, fileStatus), &st)
+	return st, err
+}
+
+// DeleteStatus deletes the status of latchd. Nothing there is success.
+func (s Store) DeleteStatus() error { return remove(filepath.Join(s.dir, fileStatus)) }

@@ -1,0 +1,154 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	dirPods        = "pods"
+	dirAttachments = "attachments"
+	dirIdentifiers = "identifiers"
+	dirLocks       = "locks"
+	dirMembers     = "members"
+	fileSettings   = "node.json"
+	fileStatus     = "status.json"
+
+	suffix     = ".json"
+	tempPrefix = ".tmp-"
+)
+
+// Store is the records below one folder. Folders are made when something is written.
+type Store struct {
+	dir string
+}
+
+// New returns the records below dir. It does no I/O.
+func New(dir string) Store { return Store{dir: dir} }
+
+// Dir is the folder of the store.
+func (s Store) Dir() string { return s.dir }
+
+// LockDir is the folder for lock files.
+func (s Store) LockDir() string { return filepath.Join(s.dir, dirLocks) }
+
+func (s Store) path(dir, key string) string { return filepath.Join(s.dir, dir, key+suffix) }
+
+// write puts v into the file as a whole: others see the old content or the new one.
+func write(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write record %s: %w", path, err)
+	}
+	f, err := createTemp(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("write record %s: %w", path, err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("write record %s: %w", path, err)
+	}
+	return nil
+}
+
+func createTemp(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, tempPrefix+"*")
+	if errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		f, err = os.CreateTemp(dir, tempPrefix+"*")
+	}
+	return f, err
+}
+
+// read fills v from the file. The error wraps os.ErrNotExist when there is none.
+func read(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read record: %w", err)
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read record %s: %w", path, err)
+	}
+	return nil
+}
+
+// remove deletes the file. Nothing there is success.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("delete record: %w", err)
+	}
+	return nil
+}
+
+// list reads all records of one folder. It returns the good ones even with an error, which joins what
+// is wrong with the others.
+func list[T any](s Store, dir string, key func(T) string) ([]T, error) {
+	folder := filepath.Join(s.dir, dir)
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	var records []T
+	var errs []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) || strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		var r T
+		switch err := read(path, &r); {
+		case errors.Is(err, os.ErrNotExist): // deleted since the folder was read
+		case err != nil:
+			errs = append(errs, err)
+		case key(r)+suffix != e.Name():
+			errs = append(errs, fmt.Errorf("read record %s: content belongs to %s", path, key(r)))
+		default:
+			records = append(records, r)
+		}
+	}
+	return records, errors.Join(errs...)
+}
+
+// SweepTemp removes temporary files that a killed process left, those older than age.
+func (s Store) SweepTemp(age time.Duration) error {
+	var errs []error
+	for _, dir := range []string{"", dirPods, dirAttachments, dirIdentifiers} {
+		left, _ := filepath.Glob(filepath.Join(s.dir, dir, tempPrefix+"*")) // the pattern is good
+		for _, path := range left {
+			if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) >= age {
+				errs = append(errs, remove(path))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveFolders removes the folders of the store that are empty, its own last. It is the end of an
+// uninstall: what is not empty stays.
+func (s Store) RemoveFolders() error {
+	var errs []error
+	for _, dir := range []string{dirPods, dirAttachments, dirIdentifiers, dirLocks, ""} {
+		folder := filepath.Join(s.dir, dir)
+		entries, err := os.ReadDir(folder)
+		if errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
+			continue
+		}
+		errs = append(errs, err, remove(folder))
+	}
+	return errors.Join(errs...)
+}
