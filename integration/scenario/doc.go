@@ -4,7 +4,7 @@
 //
 // Parse checks everything a later stage relies on (letters, sizes, names), so that a broken file is
 // an error that names the file and the step, never a panic or a silently skipped cell. State turns
-// step i into what the world looks like after it; Manifests writes that world the way an operator
+// step i into what the world looks like after it; Documents writes that world the way an operator
 // would write it to a policy directory.
 //
 // The package touches no kernel and no process.

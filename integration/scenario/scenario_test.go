@@ -49,14 +49,17 @@ func TestState(t *testing.T) {
 	}
 }
 
-func TestManifests(t *testing.T) {
+func TestDocuments(t *testing.T) {
 	s, err := Parse([]byte(two))
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := s.State(1).Manifests("n1")
+	docs, err := s.State(1).Documents("n1")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(docs) != 2 || docs[1].Name != "pod_x_a.yaml" {
+		t.Fatalf("documents are %q", docs)
 	}
 	uid := s.Pods[0].UID()
 	if uid == s.Pods[1].UID() || len(uid) != 36 {
@@ -67,7 +70,7 @@ func TestManifests(t *testing.T) {
 ---
 {"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"pod":"z"},"name":"a","namespace":"x","uid":"` + uid + `"},"spec":{"containers":[{"image":"none","name":"main","ports":[]}],"nodeName":"n1"}}
 `
-	if diff := cmp.Diff(want, string(raw)); diff != "" {
+	if diff := cmp.Diff(want, string(Join(docs))); diff != "" {
 		t.Errorf("manifests (-want +got):\n%s", diff)
 	}
 }

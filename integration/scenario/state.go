@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // State is the world after a step.
@@ -53,33 +54,69 @@ func (p Pod) UID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }
 
-type object map[string]any
+type object = map[string]any
 
-// Manifests returns the state as one multi-document file for a policy directory. A Pod carries what
+// Document is one object as the text of a manifest.
+type Document struct {
+	Name string // unique in its state, fit for a file name
+	Raw  []byte
+}
+
+// Documents returns the objects of the state, namespaces and pods before policies. A Pod carries what
 // the API server knows of it before its interface exists: labels, uid, node and no address.
-func (st State) Manifests(nodeName string) ([]byte, error) {
-	docs := make([]any, 0, len(st.Namespaces)+len(st.Pods)+len(st.Objects))
+func (st State) Documents(nodeName string) ([]Document, error) {
+	var docs []Document
+	add := func(o any) error {
+		raw, err := json.Marshal(o)
+		if err != nil {
+			return fmt.Errorf("write manifest: %w", err)
+		}
+		name, err := documentName(raw)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, Document{name, raw})
+		return nil
+	}
 	for _, ns := range slices.Sorted(maps.Keys(st.Namespaces)) {
-		docs = append(docs, object{"apiVersion": "v1", "kind": "Namespace",
-			"metadata": object{"name": ns, "labels": st.Namespaces[ns]}})
+		err := add(object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": ns, "labels": st.Namespaces[ns]}})
+		if err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range st.Pods {
-		docs = append(docs, p.manifest(nodeName))
+		if err := add(p.manifest(nodeName)); err != nil {
+			return nil, err
+		}
 	}
 	for _, o := range st.Objects {
-		docs = append(docs, o)
+		if err := add(o); err != nil {
+			return nil, err
+		}
 	}
+	return docs, nil
+}
+
+// Join makes one multi-document text.
+func Join(docs []Document) []byte {
 	var out bytes.Buffer
 	for _, d := range docs {
-		raw, err := json.Marshal(d)
-		if err != nil {
-			return nil, fmt.Errorf("write manifest: %w", err)
-		}
 		out.WriteString("---\n")
-		out.Write(raw)
+		out.Write(d.Raw)
 		out.WriteByte('\n')
 	}
-	return out.Bytes(), nil
+	return out.Bytes()
+}
+
+func documentName(raw []byte) (string, error) {
+	var o struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return "", fmt.Errorf("name manifest: %w", err)
+	}
+	return fmt.Sprintf("%s_%s_%s.yaml", strings.ToLower(o.Kind), o.Metadata.Namespace, o.Metadata.Name), nil
 }
 
 func (p Pod) manifest(nodeName string) object {
