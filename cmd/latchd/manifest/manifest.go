@@ -36,7 +36,7 @@ func Decode(name string, data []byte) Content {
 		}
 		if err != nil {
 			line, message := locate(err)
-			d.report(apis.Problem{Line: line + s.line - 1, Message: message})
+			d.report(apis.Problem{Line: min(line, s.lines()) + s.line - 1, Message: message})
 		}
 	}
 	return d.content

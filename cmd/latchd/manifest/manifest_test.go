@@ -195,7 +195,7 @@ func TestDecode(t *testing.T) {
 		},
 		{
 			name: "JSON cut short", file: "a.json", text: "{\"apiVersion\": \"v1\",\n\n",
-			want: summary{Problems: []string{"a.json:3: unexpected end of the text"}},
+			want: summary{Problems: []string{"a.json:1: unexpected end of the text"}},
 		},
 		{
 			name: "wrong type in JSON", file: "a.json",

@@ -27,7 +27,8 @@ func (e *lineError) Unwrap() error { return e.err }
 
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// locate returns line and message of a parse error. The YAML library tells the line in its text only.
+// locate returns line and message of a parse error. The YAML library tells the line in its text only,
+// and counts from 0 in errors of its parser, other than in those of its scanner.
 func locate(err error) (int, string) {
 	var at *lineError
 	if errors.As(err, &at) {
@@ -39,7 +40,11 @@ func locate(err error) (int, string) {
 		return 0, text
 	}
 	line, _ := strconv.Atoi(m[1]) // 0 when the library did not tell
-	return line, strings.TrimPrefix(text, m[0])
+	message := strings.TrimPrefix(text, m[0])
+	if strings.HasPrefix(message, "did not find expected") {
+		line++
+	}
+	return line, message
 }
 
 // parse reads the documents of a section. On an error it also returns those before it. JSON is tried

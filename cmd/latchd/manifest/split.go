@@ -11,6 +11,11 @@ type section struct {
 	data []byte
 }
 
+// lines counts the lines up to the last one with text.
+func (s section) lines() int {
+	return 1 + bytes.Count(bytes.TrimRight(s.data, " \t\r\n"), []byte("\n"))
+}
+
 // split cuts a file at lines that start with "---". YAML allows such a line nowhere else, and text after
 // the dashes belongs to the new document.
 func split(data []byte) []section {

@@ -1,0 +1,238 @@
+package policydir
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/manifest"
+)
+
+// maxSize bounds a file. The largest policy that the kernel tables can hold is far smaller.
+const maxSize = 64 << 20
+
+// FileState is what one file contributes.
+type FileState struct {
+	Objects  []manifest.Object // in force, kept ones included
+	Kept     []apis.Ref        // objects of an earlier version that stay in force
+	Broken   bool              // a part of the file cannot be used
+	Problems []apis.Problem
+	Ignored  []apis.Problem
+}
+
+// Snapshot is the content of the directory at one moment. It is shared: do not change it.
+type Snapshot struct {
+	Files    map[string]FileState // by base name
+	Objects  []apis.Object        // in force, every Ref once, ordered by file and position
+	Problems []apis.Problem       // of all files and of the directory
+}
+
+// Reader reads the directory again and again, and remembers the last good version of each file. It is
+// not safe for concurrent use.
+type Reader struct {
+	dir   string
+	files map[string]*file
+}
+
+type file struct {
+	data  []byte // as last read, nil if that failed
+	err   string // of the last read
+	state FileState
+}
+
+// NewReader returns a Reader that has read nothing yet.
+func NewReader(dir string) *Reader {
+	return &Reader{dir: dir, files: map[string]*file{}}
+}
+
+// Read looks at all files and says whether anything differs from the last look. On an error nothing
+// has changed.
+func (r *Reader) Read() (changed bool, err error) {
+	names, err := list(r.dir)
+	if err != nil {
+		return false, fmt.Errorf("read policy directory: %w", err)
+	}
+	for name := range r.files {
+		if !slices.Contains(names, name) {
+			delete(r.files, name)
+			changed = true
+		}
+	}
+	for _, name := range names {
+		data, err := readFile(filepath.Join(r.dir, name))
+		if errors.Is(err, errNotAFile) {
+			if r.files[name] != nil {
+				delete(r.files, name)
+				changed = true
+			}
+			continue
+		}
+		f := r.files[name]
+		if f == nil {
+			f = &file{}
+			r.files[name] = f
+			changed = true
+		} else if err == nil && f.err == "" && bytes.Equal(f.data, data) || err != nil && f.err == err.Error() {
+			continue
+		}
+		f.update(name, data, err)
+		changed = true
+	}
+	return changed, nil
+}
+
+// update takes over a new version of a file.
+func (f *file) update(name string, data []byte, err error) {
+	old := f.state.Objects
+	if err != nil {
+		f.data, f.err = nil, err.Error()
+		f.state = FileState{Broken: true, Problems: []apis.Problem{{File: name, Message: err.Error()}}}
+	} else {
+		f.data, f.err = data, ""
+		c := manifest.Decode(name, data)
+		f.state = FileState{
+			Objects: c.Objects, Problems: c.Problems, Ignored: c.Ignored,
+			Broken: len(c.Problems) > 0,
+		}
+		if len(data) == 0 && len(old) > 0 {
+			f.state.Broken = true
+			f.state.Problems = []apis.Problem{{File: name, Message: "is empty; delete the file to take its objects away"}}
+		}
+	}
+	if f.state.Broken {
+		f.state.keep(old, name)
+	}
+}
+
+// keep adds those objects of an earlier version that are not in this one.
+func (s *FileState) keep(old []manifest.Object, name string) {
+	have := map[apis.Ref]bool{}
+	for _, o := range s.Objects {
+		have[o.Ref] = true
+	}
+	for _, o := range old {
+		if !have[o.Ref] {
+			s.Objects = append(s.Objects, o)
+			s.Kept = append(s.Kept, o.Ref)
+		}
+	}
+	if len(s.Kept) > 0 {
+		s.Problems = append(s.Problems, apis.Problem{
+			File: name, Object: s.Kept[0].String(),
+			Message: fmt.Sprintf("stays in force as it was last read, while the file is broken (%d objects of it do)", len(s.Kept)),
+		})
+	}
+}
+
+// Snapshot returns what is in force since the last Read.
+func (r *Reader) Snapshot() Snapshot {
+	s := Snapshot{Files: make(map[string]FileState, len(r.files))}
+	from := map[apis.Ref]manifest.Object{}
+	for _, name := range r.names() {
+		state := r.files[name].state
+		problems := slices.Clone(state.Problems)
+		for _, o := range state.Objects {
+			if first, ok := from[o.Ref]; ok {
+				problems = append(problems, apis.Problem{
+					Object: o.Ref.String(), File: name, Line: o.Line,
+					Message: fmt.Sprintf("the same object is in %s, line %d, which is the one that counts", first.File, first.Line),
+				})
+				continue
+			}
+			from[o.Ref] = o
+			s.Objects = append(s.Objects, o.Object)
+		}
+		state.Problems = problems
+		s.Files[name] = state
+		s.Problems = append(s.Problems, problems...)
+	}
+	return s
+}
+
+func (r *Reader) names() []string {
+	names := make([]string, 0, len(r.files))
+	for name := range r.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// list returns the names that can be manifests, sorted.
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if isManifest(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func isManifest(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return false
+}
+
+// errNotAFile means that there is nothing to read and nothing to complain about.
+var errNotAFile = errors.New("is not a file")
+
+// readFile reads a regular file, through symbolic links. A name that is gone since the directory was
+// listed is not a file; a symbolic link to nowhere is an error, since somebody put it there.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, errNotAFile
+		}
+		return nil, errors.New("is a symbolic link to a file that does not exist")
+	}
+	if err != nil {
+		return nil, reason(err)
+	}
+	if info.IsDir() {
+		return nil, errNotAFile
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+		return nil, errors.New("is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, reason(err)
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, reason(err)
+	}
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("is longer than %d bytes", maxSize)
+	}
+	return data, nil
+}
+
+// reason leaves the path out of an error: problems name the file already.
+func reason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("%s: %w", path.Op, path.Err)
+	}
+	return err
+}

@@ -1,0 +1,217 @@
+package policydir
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+)
+
+func namespace(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", name)
+}
+
+func labelled(name, label string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {v: %q}}\n", name, label)
+}
+
+const broken = "kind: [\nx: }\n"
+
+func docs(texts ...string) string { return strings.Join(texts, "---\n") }
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// have names the objects in force with their label, and the problems.
+func have(s Snapshot) (objects, problems []string) {
+	for _, o := range s.Objects {
+		ref, _ := apis.RefOf(o)
+		objects = append(objects, strings.TrimSuffix(ref.Name+"="+o.GetLabels()["v"], "="))
+	}
+	for _, p := range s.Problems {
+		problems = append(problems, p.String())
+	}
+	return objects, problems
+}
+
+// TestReader edits files step by step and looks at what stays in force.
+func TestReader(t *testing.T) {
+	type step struct {
+		name     string
+		do       func(t *testing.T, dir string)
+		objects  []string
+		problems []string // substrings, in order
+		same     bool     // nothing differs from the step before
+	}
+	put := func(name, text string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) { write(t, dir, name, text) }
+	}
+	remove := func(name string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	nothing := func(*testing.T, string) {}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{name: "created, edited, deleted", steps: []step{
+			{name: "empty directory", do: nothing, same: true},
+			{name: "file", do: put("a.yaml", docs(namespace("a"), namespace("b"))), objects: []string{"a", "b"}},
+			{name: "nothing", do: nothing, objects: []string{"a", "b"}, same: true},
+			{name: "one document less", do: put("a.yaml", labelled("a", "2")), objects: []string{"a=2"}},
+			{name: "second file", do: put("b.json", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"b"}}`), objects: []string{"a=2", "b"}},
+			{name: "third file", do: put("0.yml", namespace("z")), objects: []string{"z", "a=2", "b"}},
+			{name: "first deleted", do: remove("a.yaml"), objects: []string{"z", "b"}},
+		}},
+		{name: "other names are passed over", steps: []step{
+			{name: "all of them", same: true, do: func(t *testing.T, dir string) {
+				for _, name := range []string{"a.txt", ".a.yaml", "a.yaml~", "yaml", "..a.yaml", "a.yaml.swp"} {
+					write(t, dir, name, namespace("a"))
+				}
+				if err := os.Mkdir(filepath.Join(dir, "d.yaml"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		}},
+		{name: "a broken document keeps its object and no other", steps: []step{
+			{name: "good", do: put("a.yaml", docs(labelled("a", "1"), labelled("b", "1"))), objects: []string{"a=1", "b=1"}},
+			{name: "b broken, a edited", do: put("a.yaml", docs(labelled("a", "2"), broken)), objects: []string{"a=2", "b=1"},
+				problems: []string{"a.yaml:6: did not find", "a.yaml: Namespace b: stays in force as it was last read"}},
+			{name: "still broken, edited again", do: put("a.yaml", docs(labelled("a", "3"), broken)), objects: []string{"a=3", "b=1"},
+				problems: []string{"a.yaml:6: did not find", "a.yaml: Namespace b: stays in force"}},
+			{name: "mended", do: put("a.yaml", docs(labelled("a", "3"), labelled("b", "2"))), objects: []string{"a=3", "b=2"}},
+			{name: "b taken out", do: put("a.yaml", labelled("a", "3")), objects: []string{"a=3"}},
+		}},
+		{name: "a file broken from the start", steps: []step{
+			{name: "half good", do: put("a.yaml", docs(broken, namespace("b"))), objects: []string{"b"}, problems: []string{"a.yaml:2: did not find"}},
+			{name: "deleted", do: remove("a.yaml")},
+		}},
+		{name: "a broken file that is deleted loses everything", steps: []step{
+			{name: "good", do: put("a.yaml", namespace("a")), objects: []string{"a"}},
+			{name: "broken", do: put("a.yaml", broken), objects: []string{"a"}, problems: []string{"a.yaml:2", "a.yaml: Namespace a"}},
+			{name: "deleted", do: remove("a.yaml")},
+		}},
+		{name: "cut to nothing, as writing in place starts", steps: []step{
+			{name: "good", do: put("a.yaml", namespace("a")), objects: []string{"a"}},
+			{name: "empty", do: put("a.yaml", ""), objects: []string{"a"}, problems: []string{"a.yaml: is empty", "a.yaml: Namespace a: stays"}},
+			{name: "comment only", do: put("a.yaml", "# nothing\n")},
+			{name: "empty without anything to lose", do: put("a.yaml", "")},
+		}},
+		{name: "the same object in two files", steps: []step{
+			{name: "second file first", do: put("b.yaml", labelled("x", "b")), objects: []string{"x=b"}},
+			{name: "both", do: put("a.yaml", docs(namespace("y"), labelled("x", "a"))), objects: []string{"y", "x=a"},
+				problems: []string{"b.yaml:1: Namespace x: the same object is in a.yaml, line 5, which is the one that counts"}},
+			{name: "first deleted", do: remove("a.yaml"), objects: []string{"x=b"}},
+		}},
+		{name: "what cannot be read stays as it was", steps: []step{
+			{name: "good", do: put("a.yaml", namespace("a")), objects: []string{"a"}},
+			{name: "link to nowhere", objects: []string{"a"}, problems: []string{"a.yaml: is a symbolic link to a file that does not exist", "a.yaml: Namespace a"},
+				do: func(t *testing.T, dir string) {
+					remove("a.yaml")(t, dir)
+					if err := os.Symlink("nowhere", filepath.Join(dir, "a.yaml")); err != nil {
+						t.Fatal(err)
+					}
+				}},
+			{name: "pipe", objects: []string{"a"}, problems: []string{"a.yaml: is not a regular file", "a.yaml: Namespace a"},
+				do: func(t *testing.T, dir string) {
+					remove("a.yaml")(t, dir)
+					if err := syscall.Mkfifo(filepath.Join(dir, "a.yaml"), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}},
+			{name: "directory", do: func(t *testing.T, dir string) {
+				remove("a.yaml")(t, dir)
+				if err := os.Mkdir(filepath.Join(dir, "a.yaml"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := NewReader(dir)
+			for _, s := range tt.steps {
+				s.do(t, dir)
+				changed, err := r.Read()
+				if err != nil {
+					t.Fatalf("%s: %v", s.name, err)
+				}
+				if changed == s.same {
+					t.Errorf("%s: changed is %v", s.name, changed)
+				}
+				objects, problems := have(r.Snapshot())
+				if diff := cmp.Diff(s.objects, objects); diff != "" {
+					t.Errorf("%s: objects: want -, have +:\n%s", s.name, diff)
+				}
+				if !slices.EqualFunc(problems, s.problems, strings.Contains) {
+					t.Errorf("%s: problems %q, want %q", s.name, problems, s.problems)
+				}
+			}
+		})
+	}
+}
+
+// TestReaderWithoutDirectory keeps everything while the directory is away.
+func TestReaderWithoutDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	r := NewReader(dir)
+	if _, err := r.Read(); err == nil {
+		t.Fatal("read a directory that does not exist")
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "a.yaml", namespace("a"))
+	if _, err := r.Read(); err != nil {
+		t.Fatal(err)
+	}
+	before := r.Snapshot().Objects
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := r.Read(); err == nil || changed {
+		t.Errorf("changed %v, error %v after the directory went", changed, err)
+	}
+	if after := r.Snapshot().Objects; len(after) != 1 || after[0] != before[0] {
+		t.Errorf("objects are %v, were %v", after, before)
+	}
+}
+
+// TestReaderKeepsPointers lets a consumer see by pointer which objects did not change.
+func TestReaderKeepsPointers(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", namespace("a"))
+	write(t, dir, "b.yaml", namespace("b"))
+	r := NewReader(dir)
+	if _, err := r.Read(); err != nil {
+		t.Fatal(err)
+	}
+	before := r.Snapshot().Objects
+	write(t, dir, "b.yaml", labelled("b", "2"))
+	if _, err := r.Read(); err != nil {
+		t.Fatal(err)
+	}
+	after := r.Snapshot().Objects
+	if after[0] != before[0] {
+		t.Error("object of an unchanged file has another pointer")
+	}
+	if after[1] == before[1] {
+		t.Error("object of a changed file has the old pointer")
+	}
+}
