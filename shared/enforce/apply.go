@@ -1,0 +1,322 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/attach"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/policy"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// ErrNotPrepared says that the identifier has no complete rules in the kernel yet. Try again when
+// the watcher has written them.
+var ErrNotPrepared = errors.New("identifier is not prepared")
+
+// Request is the desired state of one identifier.
+type Request struct {
+	Identifier identity.Identifier
+	Namespace  string
+	Labels     map[string]string
+
+	// Create are the rules for pods being created, Running those for pods that run. Both nil leaves
+	// the rules as they are; Running nil means the same as Create.
+	Create, Running *policy.Rules
+	Policies        []policy.PolicyRef // that select the identifier, for the record
+	Pending         []policy.PolicyRef // of these, the ones whose rules are not known yet
+
+	// Bind are attachments to put under the identifier; their interfaces need Ifindex, Name and
+	// addresses. One that is bound elsewhere is moved, in one step for each interface; the lock
+	// must then cover the identifier that it leaves, too.
+	Bind []state.Attachment
+
+	// Default binds Bind to a default slot, "allow" or "deny", instead of rules: nothing is known
+	// about the pod. The identifier is then the one of the pod's name.
+	Default string
+
+	// Verify asks the kernel about every interface of the identifier, not only those of Bind.
+	Verify bool
+}
+
+// Result says what Apply found and did.
+type Result struct {
+	Changed  bool               // the kernel's rules were changed
+	Create   state.SlotRef      // slot that new pods get
+	Running  state.SlotRef      // slot of running pods
+	Gone     []state.Attachment // bound before, but their interface is no more; left for Remove
+	Repaired []string           // what Verify found wrong and mended, a line each
+}
+
+// Apply brings the identifier to the desired state; see the package comment for the order and for
+// what holds when it is interrupted. It may be called again with the same request at any time. When
+// it fails, what was in force before is in force still, and an interface of Bind is either enforced
+// or closed.
+//
+// It panics unless held covers the identifier. Errors: ErrNotPrepared when rules are neither given
+// nor in the kernel; attach.ErrGone when an interface of Bind does not exist.
+func (e *Enforcer) Apply(ctx context.Context, held *lock.Held, req Request) (Result, error) {
+	lock.MustCover(held, req.Identifier)
+	o, err := e.current(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	a := &application{e: e, o: o, held: held, req: req}
+	if err := a.begin(); err != nil {
+		return Result{}, err
+	}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"intent", a.intent},
+		{"rules", a.rules},
+		{"slot", a.complete},
+		{"pod_state", a.bind},
+		{"attach", a.attach},
+		{"verify", a.verify},
+		{"record", a.record},
+	} {
+		if err := step.run(ctx); err != nil {
+			return a.result, fmt.Errorf("%s: %w", step.name, err)
+		}
+		after(step.name)
+	}
+	return a.result, a.free(ctx)
+}
+
+// application is one run of Apply.
+type application struct {
+	e    *Enforcer
+	o    *objects
+	held *lock.Held
+	req  Request
+
+	rec     state.IdentifierRecord // as it is, then as it shall be
+	old     state.IdentifierRecord
+	members []*member
+	pending []*pendingSlot // slots written by this run, not yet complete
+	result  Result
+}
+
+// member is one attachment of the identifier.
+type member struct {
+	state.Attachment
+	bind bool // asked for by Bind
+	gone bool
+}
+
+// begin reads what is recorded and refuses what cannot be done.
+func (a *application) begin() error {
+	rec, err := a.e.readIdentifier(a.req.Identifier)
+	if err != nil {
+		return err
+	}
+	a.rec, a.old = rec, rec
+	if a.req.Default == "" && a.req.Create == nil && !a.prepared(rec.Create) {
+		return fmt.Errorf("%w: %s", ErrNotPrepared, a.req.Identifier)
+	}
+	bound := map[string]bool{}
+	for _, b := range a.req.Bind {
+		m, err := a.bound(b)
+		if err != nil {
+			return err
+		}
+		a.members = append(a.members, m)
+		bound[identity.AttachmentKey(b.ContainerID, b.IfName)] = true
+	}
+	if a.req.Create == nil && !a.req.Verify {
+		return nil // nothing changes for the others
+	}
+	others, err := a.e.store.Members(a.req.Identifier)
+	for _, att := range others {
+		if !bound[identity.AttachmentKey(att.ContainerID, att.IfName)] {
+			a.members = append(a.members, &member{Attachment: att})
+		}
+	}
+	return err
+}
+
+// bound completes an attachment of Bind with what an earlier run recorded of it: an interface that
+// is still the same keeps its pod id, and with it its flows.
+func (a *application) bound(b state.Attachment) (*member, error) {
+	known, err := a.e.readAttachment(b.ContainerID, b.IfName)
+	if err != nil {
+		return nil, err
+	}
+	if known.Identifier != "" && known.Identifier != a.req.Identifier {
+		lock.MustCover(a.held, known.Identifier)
+	}
+	m := &member{Attachment: b, bind: true}
+	m.Identifier, m.Default, m.Slot = a.req.Identifier, a.req.Default, known.Slot
+	m.CreatedAt = known.CreatedAt
+	if m.CreatedAt.IsZero() {
+		m.CreatedAt = time.Now()
+	}
+	for i := range m.Interfaces {
+		in := &m.Interfaces[i]
+		for _, was := range known.Interfaces {
+			if was.Ifindex == in.Ifindex && was.Name == in.Name {
+				in.PodID, in.Mode = was.PodID, was.Mode
+			}
+		}
+		if in.PodID == 0 {
+			in.PodID = a.o.nextPod()
+		}
+	}
+	return m, nil
+}
+
+// intent records the attachments of Bind before anything is written for them.
+func (a *application) intent(context.Context) error {
+	for _, m := range a.members {
+		if !m.bind {
+			continue
+		}
+		known, err := a.e.readAttachment(m.ContainerID, m.IfName)
+		if err != nil {
+			return err
+		}
+		m.Phase = state.PhaseIntent
+		if known.Phase == state.PhaseEnforced {
+			m.Phase = state.PhaseEnforced // it is being moved, and enforced all the while
+		}
+		if err := a.e.store.AddMember(m.Identifier, m.ContainerID, m.IfName); err != nil {
+			return err
+		}
+		if err := a.e.store.WriteAttachment(m.Attachment); err != nil {
+			return err
+		}
+		if known.Identifier != "" && known.Identifier != m.Identifier {
+			if err := a.e.store.RemoveMember(known.Identifier, m.ContainerID, m.IfName); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bind writes pod_state: each interface to the slot that it belongs to.
+func (a *application) bind(context.Context) error {
+	for _, m := range a.members {
+		m.Slot = a.slotOf(m)
+		for _, in := range m.Interfaces {
+			if err := a.o.bind(in, m.Slot); err != nil {
+				return fmt.Errorf("bind interface %s: %w", in.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// slotOf is the slot of a member: a new pod gets Create, a running one stays where it was, followed
+// to the slot that took its place.
+func (a *application) slotOf(m *member) uint32 {
+	switch {
+	case m.Default == "allow":
+		return bpf.SlotDefaultAllow
+	case m.Default == "deny":
+		return bpf.SlotDefaultDeny
+	case m.bind && m.Phase == state.PhaseIntent:
+		return a.rec.Create.Slot
+	case m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):
+		return a.rec.Create.Slot
+	}
+	return a.rec.Running.Slot
+}
+
+// attach puts the programs on the interfaces of Bind, and on all of them when Verify is asked for.
+func (a *application) attach(context.Context) error {
+	for _, m := range a.members {
+		if !m.bind && !a.req.Verify {
+			continue
+		}
+		for i := range m.Interfaces {
+			in := &m.Interfaces[i]
+			err := a.attachInterface(m, in)
+			if errors.Is(err, attach.ErrGone) && !m.bind {
+				m.gone = true
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if m.gone {
+			a.result.Gone = append(a.result.Gone, m.Attachment)
+		}
+	}
+	return nil
+}
+
+func (a *application) attachInterface(m *member, in *state.Interface) error {
+	for _, side := range attach.Sides {
+		prog := a.o.progs[side.String()]
+		before, err := a.o.query(*in, side)
+		if err != nil {
+			return err
+		}
+		if before.Attached && before.Effective {
+			continue
+		}
+		if m.Phase == state.PhaseEnforced {
+			a.result.Repaired = append(a.result.Repaired, fmt.Sprintf("%s: %s was not in force", in.Name, side))
+		}
+		mode := a.e.cfg.AttachMode
+		if before.Attached && mode == attach.ModeAuto {
+			mode = before.Mode
+		}
+		if err := attach.Attach(in.Ifindex, side, prog, mode, a.e.linkPin(*in, side)); err != nil {
+			return fmt.Errorf("attach %s to %s: %w", side, in.Name, err)
+		}
+	}
+	return nil
+}
+
+// verify asks the kernel whether the interfaces of Bind, or all, are in force.
+func (a *application) verify(context.Context) error {
+	for _, m := range a.members {
+		if m.gone || (!m.bind && !a.req.Verify) {
+			continue
+		}
+		for i := range m.Interfaces {
+			mode, err := a.o.verify(m.Interfaces[i], m.Slot)
+			if err != nil {
+				return fmt.Errorf("interface %s: %w", m.Interfaces[i].Name, err)
+			}
+			m.Interfaces[i].Mode = string(mode)
+		}
+	}
+	return nil
+}
+
+// record notes that what was asked for is in force.
+func (a *application) record(context.Context) error {
+	for _, m := range a.members {
+		if m.gone {
+			continue
+		}
+		m.Phase = state.PhaseEnforced
+		if err := a.e.store.WriteAttachment(m.Attachment); err != nil {
+			return err
+		}
+	}
+	return a.recordIdentifier()
+}
+
+// recordIdentifier writes the identifier's record when it says something new.
+func (a *application) recordIdentifier() error {
+	if a.req.Default != "" || a.req.Create == nil {
+		a.result.Create, a.result.Running = a.rec.Create, a.rec.Running
+		return nil
+	}
+	a.rec.Namespace, a.rec.Labels = a.req.Namespace, a.req.Labels
+	a.rec.Policies, a.rec.Pending = a.req.Policies, a.req.Pending
+	a.rec.UpdatedAt = time.Now()
+	a.result.Create, a.result.Running = a.rec.Create, a.rec.Running
+	return a.e.store.WriteIdentifier(a.rec)
+}

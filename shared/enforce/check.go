@@ -1,0 +1,91 @@
+package enforce
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/attach"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// ErrUnknown says that there is no record of an attachment.
+var ErrUnknown = errors.New("unknown attachment")
+
+// Check asks the kernel whether an attachment is in force: both programs are attached in an
+// effective place, every interface is bound to the recorded slot, and the slot is complete and holds
+// the rules that its record names. It changes nothing.
+func (e *Enforcer) Check(ctx context.Context, containerID, ifname string) error {
+	a, err := e.readAttachment(containerID, ifname)
+	if err != nil {
+		return err
+	}
+	if a.Identifier == "" {
+		return fmt.Errorf("check %s/%s: %w", containerID, ifname, ErrUnknown)
+	}
+	held, err := e.Lock(ctx, a.Identifier)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	o, err := e.current(ctx)
+	if err != nil {
+		return err
+	}
+	if a, err = e.readAttachment(containerID, ifname); err != nil {
+		return err
+	}
+	return e.CheckAttachment(o, a)
+}
+
+// CheckAttachment is Check for a record that the caller has read under its lock.
+func (e *Enforcer) CheckAttachment(o *objects, a state.Attachment) error {
+	if a.Phase != state.PhaseEnforced {
+		return fmt.Errorf("check %s/%s: recorded as %q, not enforced", a.ContainerID, a.IfName, a.Phase)
+	}
+	for _, in := range a.Interfaces {
+		if _, err := o.verify(in, a.Slot); err != nil {
+			return fmt.Errorf("check interface %s: %w", in.Name, err)
+		}
+	}
+	if a.Slot < bpf.FirstSlot {
+		return nil
+	}
+	rec, err := e.readIdentifier(a.Identifier)
+	if err != nil {
+		return err
+	}
+	for _, ref := range []state.SlotRef{rec.Create, rec.Running} {
+		if hash := o.slotHash(a.Slot); ref.Slot == a.Slot && hex.EncodeToString(hash[:]) == ref.Hash {
+			return nil
+		}
+	}
+	return fmt.Errorf("check slot %d: it does not hold the rules recorded for identifier %s", a.Slot, a.Identifier)
+}
+
+// linkPin is where the tcx link of one side of an interface is pinned.
+func (e *Enforcer) linkPin(in state.Interface, side attach.Side) string {
+	return e.pins.Link(in.PodID, side.String())
+}
+
+// readIdentifier reads a record; absent is an empty one.
+func (e *Enforcer) readIdentifier(id identity.Identifier) (state.IdentifierRecord, error) {
+	rec, err := e.store.ReadIdentifier(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.IdentifierRecord{Identifier: id}, nil
+	}
+	return rec, err
+}
+
+// readAttachment reads a record; absent is an empty one.
+func (e *Enforcer) readAttachment(containerID, ifname string) (state.Attachment, error) {
+	a, err := e.store.ReadAttachment(containerID, ifname)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.Attachment{}, nil
+	}
+	return a, err
+}

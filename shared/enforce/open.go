@@ -1,0 +1,322 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/attach"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/rules"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// Config says where the kernel objects and the records are. All fields are needed but Log and Sizes.
+type Config struct {
+	Bpffs       string        // mount point of bpffs, /sys/fs/bpf
+	StateDir    string        // records and locks, /run/latch
+	AttachMode  attach.Mode   // how interfaces are attached
+	LockTimeout time.Duration // bound of the wait for a lock, never of the work
+	Sizes       bpf.Sizes     // of maps, when they have to be made; zero = default
+	Log         *slog.Logger
+}
+
+// Enforcer is the node's kernel objects, open. It is safe for concurrent use; what may run at the
+// same time is decided by the locks.
+type Enforcer struct {
+	cfg   Config
+	pins  pins.Dir
+	locks lock.Dir
+	store state.Store
+	log   *slog.Logger
+
+	mu      sync.RWMutex // guards what follows against reopening
+	objects *objects
+
+	cacheMu sync.Mutex
+	content map[uint32]cached
+	freed   map[uint32]time.Time
+}
+
+// objects are the pinned objects, opened from one generation of pins.
+type objects struct {
+	progs  map[string]*ebpf.Program
+	maps   map[string]*ebpf.Map
+	slots  *bpf.Array[bpf.Slot]
+	pods   *bpf.Array[bpf.PodState]
+	node   *bpf.Array[bpf.Node]
+	tables *rules.Tables
+	inodes map[string]uint64
+}
+
+// cached is the content of a slot as this process wrote it last.
+type cached struct {
+	hash    [32]byte
+	content *rules.Content
+}
+
+// Open opens the node's pinned programs and maps, or loads and pins them when the node has none. It
+// mounts bpffs when it is missing. The error says what the node lacks.
+func Open(ctx context.Context, cfg Config) (*Enforcer, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Sizes == (bpf.Sizes{}) {
+		cfg.Sizes = bpf.DefaultSizes()
+	}
+	if err := pins.EnsureBPFFS(cfg.Bpffs); err != nil {
+		return nil, err
+	}
+	e := &Enforcer{
+		cfg:     cfg,
+		pins:    pins.New(cfg.Bpffs),
+		store:   state.New(cfg.StateDir),
+		locks:   lock.New(state.New(cfg.StateDir).LockDir()),
+		log:     cfg.Log,
+		content: map[uint32]cached{},
+		freed:   map[uint32]time.Time{},
+	}
+	if err := e.reopen(ctx); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Store returns the node's records, for reading.
+func (e *Enforcer) Store() state.Store { return e.store }
+
+// Lock takes the locks of identifiers, in sorted order. The wait is bounded by the configuration.
+func (e *Enforcer) Lock(ctx context.Context, ids ...identity.Identifier) (*lock.Held, error) {
+	return e.locks.Acquire(ctx, e.cfg.LockTimeout, ids...)
+}
+
+// Close closes the objects. Pins, attached programs and records stay: enforcement goes on.
+func (e *Enforcer) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.objects == nil {
+		return nil
+	}
+	err := e.objects.close()
+	e.objects = nil
+	return err
+}
+
+// reopen opens the pins, loading and pinning everything when one is missing.
+func (e *Enforcer) reopen(ctx context.Context) error {
+	o, err := openObjects(e.pins)
+	if errors.Is(err, fs.ErrNotExist) {
+		o, err = e.loadLocked(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// Objects opened before stay open: another goroutine may be using them. It happens only when
+	// somebody replaces the pins.
+	e.objects = o
+	e.cacheMu.Lock()
+	clear(e.content)
+	clear(e.freed)
+	e.cacheMu.Unlock()
+	return nil
+}
+
+// current returns the open objects after making sure that the pins still name them. Pins that are
+// gone while we hold what they named are put back.
+func (e *Enforcer) current(ctx context.Context) (*objects, error) {
+	e.mu.RLock()
+	o := e.objects
+	e.mu.RUnlock()
+	if o == nil {
+		return nil, errors.New("use of a closed enforcer")
+	}
+	missing, changed := o.compare(e.pins)
+	if len(missing) == 0 && !changed {
+		return o, nil
+	}
+	e.log.Warn("pinned objects changed under us", "missing", missing, "replaced", changed)
+	if !changed {
+		if err := e.repin(ctx, o); err != nil {
+			return nil, err
+		}
+		return o, nil
+	}
+	if err := e.reopen(ctx); err != nil {
+		return nil, err
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.objects, nil
+}
+
+// loadLocked loads and pins everything under the node lock, unless somebody else just did.
+func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Release()
+	if o, err := openObjects(e.pins); !errors.Is(err, fs.ErrNotExist) {
+		return o, err
+	}
+	loaded, err := bpf.Load(e.cfg.Sizes)
+	if err != nil {
+		return nil, err
+	}
+	defer loaded.Close()
+	if err := pinAll(e.pins, loaded); err != nil {
+		return nil, err
+	}
+	return openObjects(e.pins)
+}
+
+// repin puts missing pins back from the objects that this process holds.
+func (e *Enforcer) repin(ctx context.Context, o *objects) error {
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	if err := errors.Join(pins.EnsureBPFFS(e.cfg.Bpffs), e.pins.Make()); err != nil {
+		return err
+	}
+	for name, m := range o.maps {
+		if _, err := os.Stat(e.pins.Map(name)); errors.Is(err, fs.ErrNotExist) {
+			if err := pins.PinAtomic(m, e.pins.Map(name)); err != nil {
+				return err
+			}
+		}
+	}
+	for name, p := range o.progs {
+		if _, err := os.Stat(e.pins.Prog(name)); errors.Is(err, fs.ErrNotExist) {
+			if err := pins.PinAtomic(p, e.pins.Prog(name)); err != nil {
+				return err
+			}
+		}
+	}
+	o.inodes, err = inodes(e.pins)
+	return err
+}
+
+// pinAll pins maps first and programs last: with all programs in place the set is complete.
+func pinAll(dir pins.Dir, o *bpf.Objects) error {
+	if err := dir.Make(); err != nil {
+		return err
+	}
+	for _, name := range bpf.MapNames() {
+		if err := pins.PinAtomic(o.Maps[name], dir.Map(name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range bpf.ProgNames() {
+		if err := pins.PinAtomic(o.Program(name), dir.Prog(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openObjects opens every pin. A missing one is fs.ErrNotExist.
+func openObjects(dir pins.Dir) (o *objects, err error) {
+	o = &objects{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}}
+	defer func() {
+		if err != nil {
+			_ = o.close()
+			o = nil
+		}
+	}()
+	if o.inodes, err = inodes(dir); err != nil {
+		return o, err
+	}
+	for _, name := range bpf.ProgNames() {
+		if o.progs[name], err = pins.LoadProgram(dir.Prog(name), nil); err != nil {
+			return o, err
+		}
+	}
+	for _, name := range bpf.MapNames() {
+		if o.maps[name], err = pins.LoadMap(dir.Map(name), nil); err != nil {
+			return o, err
+		}
+	}
+	if o.slots, err = bpf.MapArray[bpf.Slot](o.maps["slots"]); err != nil {
+		return o, err
+	}
+	if o.pods, err = bpf.MapArray[bpf.PodState](o.maps["pod_state"]); err != nil {
+		return o, err
+	}
+	if o.node, err = bpf.MapArray[bpf.Node](o.maps["node"]); err != nil {
+		return o, err
+	}
+	o.tables, err = rules.NewTables(o.maps, o.slots)
+	return o, err
+}
+
+// inodes reads which object each pin names: bpffs gives every pinning an inode of its own.
+func inodes(dir pins.Dir) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for _, name := range bpf.ProgNames() {
+		all[dir.Prog(name)] = 0
+	}
+	for _, name := range bpf.MapNames() {
+		all[dir.Map(name)] = 0
+	}
+	for path := range all {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("open pin %s: %w", path, err)
+		}
+		all[path] = info.Sys().(*syscall.Stat_t).Ino
+	}
+	return all, nil
+}
+
+// compare tells which pins are gone and whether one names another object now.
+func (o *objects) compare(dir pins.Dir) (missing []string, changed bool) {
+	for path, ino := range o.inodes {
+		var st syscall.Stat_t
+		switch err := syscall.Stat(path, &st); {
+		case err != nil:
+			missing = append(missing, path)
+		case st.Ino != ino:
+			changed = true
+		}
+	}
+	return missing, changed
+}
+
+func (o *objects) close() error {
+	var errs []error
+	for _, p := range o.progs {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	if o.slots != nil {
+		errs = append(errs, o.slots.Close())
+	}
+	if o.pods != nil {
+		errs = append(errs, o.pods.Close())
+	}
+	if o.node != nil {
+		errs = append(errs, o.node.Close())
+	}
+	for _, m := range o.maps {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

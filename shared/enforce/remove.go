@@ -1,0 +1,127 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/latch-cni/latch/shared/attach"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// Remove ends the enforcement of one attachment, or of all of a container when ifname is empty. It
+// is the reverse of Apply: the binding goes first, so that an interface that outlives it for a
+// moment is closed; the programs go with the interface. Unknown attachments are no error, and it
+// may be called again at any time. It takes the lock itself.
+//
+// A later attachment that was given the same interface name or index is another one, with another
+// pod id, and is not touched.
+func (e *Enforcer) Remove(ctx context.Context, containerID, ifname string) error {
+	return e.remove(ctx, containerID, ifname, false)
+}
+
+// Detach is Remove for interfaces that stay: it takes the programs off them, too, and leaves them
+// open. For uninstalling.
+func (e *Enforcer) Detach(ctx context.Context, containerID, ifname string) error {
+	return e.remove(ctx, containerID, ifname, true)
+}
+
+func (e *Enforcer) remove(ctx context.Context, containerID, ifname string, open bool) error {
+	o, err := e.current(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := e.store.FindAttachments(containerID, ifname)
+	errs := []error{err}
+	for _, a := range found {
+		errs = append(errs, e.removeOne(ctx, o, a, open))
+	}
+	return errors.Join(errs...)
+}
+
+// removeOne removes an attachment under the lock of the identifier that it has by then: between
+// reading the record and taking the lock the pod may have been moved.
+func (e *Enforcer) removeOne(ctx context.Context, o *objects, a state.Attachment, open bool) error {
+	for {
+		held, err := e.Lock(ctx, a.Identifier)
+		if err != nil {
+			return err
+		}
+		now, err := e.readAttachment(a.ContainerID, a.IfName)
+		if err == nil && now.Identifier == a.Identifier {
+			err = e.removeLocked(o, held, now, open)
+		}
+		err = errors.Join(err, held.Release())
+		if err != nil || now.Identifier == a.Identifier || now.Identifier == "" {
+			return err
+		}
+		a = now
+	}
+}
+
+func (e *Enforcer) removeLocked(o *objects, held *lock.Held, a state.Attachment, open bool) error {
+	lock.MustCover(held, a.Identifier)
+	for _, in := range a.Interfaces {
+		if err := e.removeInterface(o, in, open); err != nil {
+			return fmt.Errorf("remove interface %s of container %s: %w", in.Name, a.ContainerID, err)
+		}
+	}
+	after("unbound")
+	if err := e.store.RemoveMember(a.Identifier, a.ContainerID, a.IfName); err != nil {
+		return err
+	}
+	return e.store.DeleteAttachment(a.ContainerID, a.IfName)
+}
+
+func (e *Enforcer) removeInterface(o *objects, in state.Interface, open bool) error {
+	if open {
+		return errors.Join(e.detachInterface(in), o.unbind(in))
+	}
+	if err := o.unbind(in); err != nil {
+		return err
+	}
+	// A link ends with its pin. On an interface that is still there a filter, which belongs to the
+	// interface, takes the link's place first.
+	for _, side := range attach.Sides {
+		if attach.Mode(in.Mode) != attach.ModeTCX {
+			continue
+		}
+		err := attach.Demote(in.Ifindex, side, o.progs[side.String()], e.linkPin(in, side))
+		if err != nil && !errors.Is(err, attach.ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Enforcer) detachInterface(in state.Interface) error {
+	var errs []error
+	for _, side := range attach.Sides {
+		errs = append(errs, attach.Detach(in.Ifindex, side, e.linkPin(in, side)))
+	}
+	return errors.Join(errs...)
+}
+
+// Forget gives back everything of an identifier: its slots and its record. Attachments that are
+// still bound to it make it an error. The caller removes the lock file by releasing the lock with
+// ReleaseAndRemove. Unknown identifiers are no error.
+func (e *Enforcer) Forget(ctx context.Context, held *lock.Held, id identity.Identifier) error {
+	lock.MustCover(held, id)
+	o, err := e.current(ctx)
+	if err != nil {
+		return err
+	}
+	members, err := e.store.Members(id)
+	if err != nil {
+		return err
+	}
+	if len(members) > 0 {
+		return fmt.Errorf("forget identifier %s: %d attachments are bound to it", id, len(members))
+	}
+	if err := e.freeSlots(o, id.Bytes(), nil); err != nil {
+		return err
+	}
+	return e.store.DeleteIdentifier(id)
+}

@@ -1,0 +1,230 @@
+package enforce
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/policy"
+	"github.com/latch-cni/latch/shared/rules"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// ErrNoSlot says that all slots of the node are taken.
+var ErrNoSlot = errors.New("no free slot")
+
+// pendingSlot is a slot whose rules are written and which is not marked complete yet.
+type pendingSlot struct {
+	ref     *state.SlotRef
+	hash    [32]byte
+	rules   *policy.Rules
+	content *rules.Content
+}
+
+// rules brings the identifier's slots to the desired rules: in place when the change is small and
+// keeps its order, else in a spare slot to which bind moves the pods.
+func (a *application) rules(ctx context.Context) error {
+	if a.req.Create == nil || a.req.Default != "" {
+		return nil
+	}
+	create, running := a.req.Create, a.req.Running
+	if running == nil || running.Hash() == create.Hash() || !a.hasRunning() {
+		running = create
+	}
+	if create == running {
+		if err := a.write(ctx, &a.rec.Create, create); err != nil {
+			return err
+		}
+		a.rec.Running = a.rec.Create
+		return nil
+	}
+	if a.rec.Running.Slot == a.rec.Create.Slot {
+		// They part: the running pods keep the slot, the new ones get another.
+		a.rec.Create = state.SlotRef{}
+	}
+	if err := a.write(ctx, &a.rec.Running, running); err != nil {
+		return err
+	}
+	return a.write(ctx, &a.rec.Create, create)
+}
+
+// hasRunning tells whether a pod is bound to the identifier's rules now.
+func (a *application) hasRunning() bool {
+	for _, m := range a.members {
+		if !m.bind || m.Phase == state.PhaseEnforced {
+			return true
+		}
+	}
+	return false
+}
+
+// write makes ref a slot that holds the rules.
+func (a *application) write(ctx context.Context, ref *state.SlotRef, want *policy.Rules) error {
+	hash := want.Hash()
+	if a.owns(ref.Slot) && a.o.slotHash(ref.Slot) == hash {
+		ref.Sources = want.Sources
+		return nil
+	}
+	a.result.Changed = true
+	if a.owns(ref.Slot) {
+		content, err := a.e.update(a.o, ref.Slot, want)
+		if err == nil {
+			a.pending = append(a.pending, &pendingSlot{ref, hash, want, content})
+			return nil
+		}
+		if !errors.Is(err, rules.ErrRebuild) {
+			return err
+		}
+	}
+	slot, err := a.e.allocate(ctx, a.o, a.req.Identifier.Bytes())
+	if err != nil {
+		return err
+	}
+	content, err := a.o.tables.Fill(slot, want)
+	if err != nil {
+		return errors.Join(err, a.e.release(a.o, slot))
+	}
+	*ref = state.SlotRef{Slot: slot}
+	a.pending = append(a.pending, &pendingSlot{ref, hash, want, content})
+	return nil
+}
+
+// complete marks the written slots: the new generation makes every flow be judged again, the hash
+// says what the slot holds, and the flag opens it.
+func (a *application) complete(context.Context) error {
+	for _, p := range a.pending {
+		s := a.o.slots.At(int(p.ref.Slot))
+		generation := atomic.AddUint32(&a.o.node.At(0).NextGeneration, 1)
+		atomic.StoreUint32(&s.ChangedAt, bpf.Now())
+		atomic.StoreUint32(&s.Generation, generation)
+		a.o.setSlotHash(p.ref.Slot, p.hash)
+		atomic.StoreUint32(&s.Flags, bpf.SlotUsed|bpf.SlotComplete)
+		a.e.remember(p.ref.Slot, p.hash, p.content)
+		p.ref.Hash, p.ref.Generation = hex.EncodeToString(p.hash[:]), generation
+		p.ref.Sources, p.ref.Since = p.rules.Sources, time.Now()
+	}
+	if a.rec.Running.Slot == a.rec.Create.Slot {
+		a.rec.Running = a.rec.Create
+	}
+	return nil
+}
+
+// update changes a live slot in place. It returns rules.ErrRebuild when that cannot be done.
+func (e *Enforcer) update(o *objects, slot uint32, want *policy.Rules) (*rules.Content, error) {
+	content, err := e.contentOf(o, slot)
+	if err != nil {
+		e.log.Warn("content of slot cannot be read, building another", "slot", slot, "error", err)
+		return nil, rules.ErrRebuild
+	}
+	u, err := o.tables.PlanUpdate(slot, content, want)
+	if err != nil {
+		return nil, err
+	}
+	defer u.Close()
+	if u.Frees() {
+		e.waitFreed(slot)
+	}
+	hash := o.slotHash(slot)
+	o.setSlotHash(slot, [32]byte{})
+	e.forget(slot)
+	next, err := u.Run()
+	if err != nil {
+		if back, readErr := o.tables.Read(slot); readErr == nil && back.Rules.Hash() == content.Rules.Hash() {
+			o.setSlotHash(slot, hash) // taken back, whole
+		}
+		return nil, err
+	}
+	if u.Frees() {
+		e.noteFreed(slot)
+	}
+	return next, nil
+}
+
+// owns tells whether a slot is complete and belongs to the identifier: a record may be older than
+// the kernel's objects.
+func (a *application) owns(slot uint32) bool {
+	if slot < bpf.FirstSlot || slot >= bpf.MaxSlots {
+		return false
+	}
+	s := a.o.slots.At(int(slot))
+	id := a.req.Identifier.Bytes()
+	return atomic.LoadUint32(&s.Flags) == bpf.SlotUsed|bpf.SlotComplete && bytes.Equal(s.Identifier[:], id[:])
+}
+
+// prepared tells whether a slot can take a new pod: it is complete and holds a whole rule set.
+func (a *application) prepared(ref state.SlotRef) bool {
+	hash := a.o.slotHash(ref.Slot)
+	return a.owns(ref.Slot) && hash != [32]byte{} && hex.EncodeToString(hash[:]) == ref.Hash
+}
+
+// allocate takes a free slot for an identifier, under the node lock.
+func (e *Enforcer) allocate(ctx context.Context, o *objects, id [16]byte) (uint32, error) {
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return 0, err
+	}
+	defer held.Release()
+	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
+		s := o.slots.At(int(slot))
+		if atomic.LoadUint32(&s.Flags) != 0 {
+			continue
+		}
+		s.Identifier = id
+		atomic.StoreUint32(&s.Flags, bpf.SlotUsed)
+		return slot, nil
+	}
+	return 0, fmt.Errorf("%w: all %d are taken", ErrNoSlot, bpf.MaxSlots)
+}
+
+// free releases the identifier's slots that no pod and no reference needs any more.
+func (a *application) free(context.Context) error {
+	if a.req.Create == nil || a.req.Default != "" {
+		return nil
+	}
+	keep := map[uint32]bool{a.rec.Create.Slot: true, a.rec.Running.Slot: true}
+	for _, m := range a.members {
+		if !m.gone {
+			keep[m.Slot] = true
+		}
+	}
+	return a.e.freeSlots(a.o, a.req.Identifier.Bytes(), keep)
+}
+
+// freeSlots releases every slot of an identifier that is not kept.
+func (e *Enforcer) freeSlots(o *objects, id [16]byte, keep map[uint32]bool) error {
+	var free []uint32
+	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
+		s := o.slots.At(int(slot))
+		if atomic.LoadUint32(&s.Flags)&bpf.SlotUsed != 0 && s.Identifier == id && !keep[slot] {
+			free = append(free, slot)
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	quiesce() // packets that read pod_state before the pods were moved are through
+	var errs []error
+	for _, slot := range free {
+		errs = append(errs, e.release(o, slot))
+	}
+	return errors.Join(errs...)
+}
+
+// release empties a slot that nothing refers to and gives it back.
+func (e *Enforcer) release(o *objects, slot uint32) error {
+	s := o.slots.At(int(slot))
+	atomic.StoreUint32(&s.Flags, bpf.SlotUsed)
+	o.setSlotHash(slot, [32]byte{})
+	e.forget(slot)
+	if err := errors.Join(o.tables.Clear(slot), o.dropCounters(slot)); err != nil {
+		return fmt.Errorf("free slot %d: %w", slot, err)
+	}
+	s.Identifier = [16]byte{}
+	atomic.StoreUint32(&s.Flags, 0)
+	return nil
+}

@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// Room that a fresh map gets on top of what it holds, so that edits fit without a new slot.
+const (
+	spareEntries = 16 // at least; else an eighth
+	spareBlocks  = 4
+)
+
+func withSpare(n, spare int) uint32 { return uint32(n + max(spare, n/8)) }
+
+// Fill writes rules into a slot to which nothing is bound. Whatever the slot held is replaced. On
+// error the slot holds nothing that may be used; the caller must not mark it complete. The slot's
+// flags, generation and hash are the caller's to write.
+func (t *Tables) Fill(slot uint32, rules *policy.Rules) (*Content, error) {
+	if err := t.Clear(slot); err != nil {
+		return nil, err
+	}
+	c := &Content{Rules: rules, shapes: shapesOf(rules), sets: newSets()}
+	var blocks []bpf.PortBlock
+	for _, d := range policy.Directions {
+		t.storeWord(slot, op{kind: opMiss, dir: d, miss: rules.OnMiss[d]})
+		for _, f := range families {
+			more, err := t.fillFamily(slot, d, f, ofFamily(rules.Entries[d], f), c.sets)
+			if err != nil {
+				return nil, fmt.Errorf("fill slot %d: %w", slot, err)
+			}
+			blocks = append(blocks, more...)
+		}
+	}
+	if len(blocks) == 0 {
+		return c, nil
+	}
+	m, err := bpf.NewInnerPortset("latch_ports", withSpare(len(blocks), spareBlocks))
+	if err != nil {
+		return nil, fmt.Errorf("create port sets of slot %d: %w", slot, err)
+	}
+	defer m.Close()
+	if err := writeBlocks(m, 0, blocks); err != nil {
+		return nil, err
+	}
+	return c, t.publish(t.portsets, slot, m)
+}
+
+// fillFamily creates, fills and publishes the maps of one direction and family, and returns the port
+// set blocks that its rules need, in the order in which sets placed them.
+func (t *Tables) fillFamily(slot uint32, d policy.Direction, f family, entries []policy.Entry, s *sets) ([]bpf.PortBlock, error) {
+	var blocks []bpf.PortBlock
+	sh := shapeOf(entries, f)
+	var parts [2][]policy.Entry
+	for _, e := range entries {
+		st := sh.of(e.Prefix, f)
+		parts[st] = append(parts[st], e)
+	}
+	for _, st := range []store{inHash, inTrie} {
+		if len(parts[st]) == 0 {
+			continue
+		}
+		values := make([]bpf.RuleVal, len(parts[st]))
+		for i, e := range parts[st] {
+			v, more, err := s.value(e.Ports, 0)
+			if err != nil {
+				return nil, err
+			}
+			values[i] = v
+			blocks = append(blocks, more...)
+		}
+		m, err := newInner(st, f, withSpare(len(parts[st]), spareEntries))
+		if err != nil {
+			return nil, err
+		}
+		err = load(m, f, parts[st], values)
+		if err == nil {
+			err = t.publish(t.outer[d][f][st], slot, m)
+		}
+		_ = m.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	t.storeWord(slot, op{kind: opLens, dir: d, family: f, shape: sh})
+	t.storeWord(slot, op{kind: opTrie, dir: d, family: f, shape: sh})
+	return blocks, nil
+}
+
+// Clear empties a slot to which nothing is bound.
+func (t *Tables) Clear(slot uint32) error {
+	var errs []error
+	h := t.slots.At(int(slot))
+	for _, d := range policy.Directions {
+		for _, f := range families {
+			atomic.StoreUint32(&h.Lens[d][f], 0)
+			atomic.StoreUint32(&h.Trie[d][f], 0)
+			errs = append(errs, clearInner(t.outer[d][f][inHash], slot), clearInner(t.outer[d][f][inTrie], slot))
+		}
+	}
+	return errors.Join(append(errs, clearInner(t.portsets, slot))...)
+}
+
+func newInner(s store, f family, entries uint32) (*ebpf.Map, error) {
+	if s == inTrie {
+		return bpf.NewInnerTrie("latch_trie", int(f), entries)
+	}
+	return bpf.NewInnerRules("latch_rules", int(f), entries)
+}
+
+// publish puts an inner map into an outer one. The kernel waits for readers of what was there.
+func (t *Tables) publish(outer *ebpf.Map, slot uint32, m *ebpf.Map) error {
+	if err := outer.Put(slot, m); err != nil {
+		return fmt.Errorf("publish inner map %d of %s: %w", slot, outer, err)
+	}
+	return nil
+}
+
+// load fills a fresh inner map, by batches where the kernel has them.
+func load(m *ebpf.Map, f family, entries []policy.Entry, values []bpf.RuleVal) error {
+	var err error
+	if f == v4 {
+		err = loadKeys(m, entries, values, func(e policy.Entry) bpf.RuleKey4 { return bpf.NewRuleKey4(e.Prefix) })
+	} else {
+		err = loadKeys(m, entries, values, func(e policy.Entry) bpf.RuleKey6 { return bpf.NewRuleKey6(e.Prefix) })
+	}
+	if err != nil {
+		return fmt.Errorf("fill %s with %d rules: %w", m, len(entries), err)
+	}
+	return nil
+}
+
+func loadKeys[K any](m *ebpf.Map, entries []policy.Entry, values []bpf.RuleVal, key func(policy.Entry) K) error {
+	keys := make([]K, len(entries))
+	for i, e := range entries {
+		keys[i] = key(e)
+	}
+	_, err := m.BatchUpdate(keys, values, nil)
+	if !errors.Is(err, ebpf.ErrNotSupported) {
+		return err
+	}
+	for i := range keys {
+		if err := m.Put(keys[i], values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package rules
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// store is the map that holds a prefix.
+type store int
+
+const (
+	inHash store = iota
+	inTrie
+)
+
+// shape is how one direction and family of a slot is looked up: which prefix lengths are probed in
+// the hash, longest first, and whether the trie is asked after them.
+type shape struct {
+	lens []int
+	trie bool
+}
+
+// shapeOf chooses how entries of one family are stored. Up to four distinct lengths are all probed
+// by hash; with more, host prefixes stay in the hash and the rest goes to the trie.
+func shapeOf(entries []policy.Entry, f family) shape {
+	var present [129]bool
+	n := 0
+	for _, e := range entries {
+		if b := e.Prefix.Bits(); !present[b] {
+			present[b] = true
+			n++
+		}
+	}
+	if n > bpf.MaxPrefixLens {
+		s := shape{trie: true}
+		if present[f.hostBits()] {
+			s.lens = []int{f.hostBits()}
+		}
+		return s
+	}
+	var s shape
+	for b := f.hostBits(); b >= 0; b-- {
+		if present[b] {
+			s.lens = append(s.lens, b)
+		}
+	}
+	return s
+}
+
+func (s shape) empty() bool { return len(s.lens) == 0 && !s.trie }
+
+// of tells where a prefix of this shape is stored.
+func (s shape) of(p netip.Prefix, f family) store {
+	if s.trie && p.Bits() != f.hostBits() {
+		return inTrie
+	}
+	return inHash
+}
+
+// word is the shape's lens word in struct slot.
+func (s shape) word() uint32 {
+	var b [4]byte
+	for i, l := range s.lens {
+		b[i] = byte(l + 1)
+	}
+	return binary.LittleEndian.Uint32(b[:])
+}
+
+func shapeOfWords(lens, trie uint32) shape {
+	var b [4]byte
+	binary.LittleEndian.PutUint32(b[:], lens)
+	s := shape{trie: trie != 0}
+	for _, l := range b {
+		if l == 0 {
+			break
+		}
+		s.lens = append(s.lens, int(l)-1)
+	}
+	return s
+}
+
+// union is the shape in which the entries of both can be found. It reports false when there is
+// none: the slot must then be rebuilt elsewhere.
+func union(old, next shape, f family) (shape, bool) {
+	if old.empty() {
+		return next, true
+	}
+	if next.empty() {
+		return old, true
+	}
+	if old.trie != next.trie {
+		return shape{}, false
+	}
+	lens := slices.Concat(old.lens, next.lens)
+	slices.SortFunc(lens, func(a, b int) int { return b - a })
+	lens = slices.Compact(lens)
+	return shape{lens: lens, trie: old.trie}, len(lens) <= bpf.MaxPrefixLens
+}
+
+// opKind is one kind of write into a live slot.
+type opKind int
+
+const (
+	opLens   opKind = iota // store the lens word
+	opTrie                 // store the trie word
+	opPut                  // insert or replace a prefix
+	opMiss                 // store the result of a miss
+	opDelete               // delete a prefix
+)
+
+// op is one write. Each is atomic for the packets that look at the slot meanwhile.
+type op struct {
+	kind   opKind
+	dir    policy.Direction
+	family family
+	store  store
+	shape  shape // opLens, opTrie
+	entry  policy.Entry
+	fresh  bool // opPut: the prefix was not there
+	miss   policy.Result
+}
+
+// shapes is how all of a slot is looked up, by direction and family.
+type shapes [2][2]shape
+
+func shapesOf(r *policy.Rules) (s shapes) {
+	for _, d := range policy.Directions {
+		for _, f := range families {
+			s[d][f] = shapeOf(ofFamily(r.Entries[d], f), f)
+		}
+	}
+	return s
+}
+
+// plan lists the writes that turn old, looked up by shapes, into next, in the order that package
+// rules promises. It is pure. It reports false when no such order exists within the slot.
+func plan(old *policy.Rules, now shapes, next *policy.Rules) ([]op, bool) {
+	var puts, misses, deletes, first, last []op
+	for _, d := range policy.Directions {
+		for _, f := range families {
+			was, will := ofFamily(old.Entries[d], f), ofFamily(next.Entries[d], f)
+			from, to := now[d][f], shapeOf(will, f)
+			both, ok := union(from, to, f)
+			if !ok {
+				return nil, false
+			}
+			put, changed, del := diff(was, will)
+			first = append(first, shapeOps(from, both, d, f)...)
+			for i, e := range append(put, changed...) {
+				puts = append(puts, op{kind: opPut, dir: d, family: f, store: both.of(e.Prefix, f), entry: e, fresh: i < len(put)})
+			}
+			for _, e := range del {
+				deletes = append(deletes, op{kind: opDelete, dir: d, family: f, store: both.of(e.Prefix, f), entry: e})
+			}
+			// A trie word goes before the lens word here: fewer places to look, shorter ones first.
+			last = append(last, reversed(shapeOps(both, to, d, f))...)
+		}
+		if old.OnMiss[d] != next.OnMiss[d] {
+			misses = append(misses, op{kind: opMiss, dir: d, miss: next.OnMiss[d]})
+		}
+	}
+	slices.SortStableFunc(puts, func(a, b op) int { return cmp.Compare(b.entry.Prefix.Bits(), a.entry.Prefix.Bits()) })
+	slices.SortStableFunc(deletes, func(a, b op) int { return cmp.Compare(a.entry.Prefix.Bits(), b.entry.Prefix.Bits()) })
+	return slices.Concat(first, puts, misses, deletes, last), true
+}
+
+// shapeOps are the word stores that lead from one shape to another.
+func shapeOps(from, to shape, d policy.Direction, f family) []op {
+	var ops []op
+	if from.word() != to.word() {
+		ops = append(ops, op{kind: opLens, dir: d, family: f, shape: to})
+	}
+	if from.trie != to.trie {
+		ops = append(ops, op{kind: opTrie, dir: d, family: f, shape: to})
+	}
+	return ops
+}
+
+func reversed(ops []op) []op {
+	slices.Reverse(ops)
+	return ops
+}
+
+// diff compares two sorted lists: what is new, what is changed (as it shall be) and what must go.
+func diff(old, next []policy.Entry) (fresh, changed, gone []policy.Entry) {
+	i, j := 0, 0
+	for i < len(old) && j < len(next) {
+		switch c := comparePrefixes(old[i].Prefix, next[j].Prefix); {
+		case c < 0:
+			gone = append(gone, old[i])
+			i++
+		case c > 0:
+			fresh = append(fresh, next[j])
+			j++
+		default:
+			if !slices.Equal(old[i].Ports, next[j].Ports) {
+				changed = append(changed, next[j])
+			}
+			i++
+			j++
+		}
+	}
+	return append(fresh, next[j:]...), changed, append(gone, old[i:]...)
+}

@@ -1,0 +1,240 @@
+package rules
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+var seed = flag.Uint64("seed", 1, "seed of the random cases")
+
+// model is a slot as the programs see it.
+type model struct {
+	shapes shapes
+	maps   [2][2][2]map[netip.Prefix][]policy.Breakpoint
+	miss   [2]policy.Result
+}
+
+func newModel(r *policy.Rules) *model {
+	m := &model{shapes: shapesOf(r), miss: r.OnMiss}
+	for _, d := range policy.Directions {
+		for _, f := range families {
+			for _, st := range []store{inHash, inTrie} {
+				m.maps[d][f][st] = map[netip.Prefix][]policy.Breakpoint{}
+			}
+		}
+		for _, e := range r.Entries[d] {
+			f := familyOf(e.Prefix)
+			m.maps[d][f][m.shapes[d][f].of(e.Prefix, f)][e.Prefix] = e.Ports
+		}
+	}
+	return m
+}
+
+func (m *model) do(o op) {
+	switch o.kind {
+	case opLens:
+		m.shapes[o.dir][o.family].lens = shapeOfWords(o.shape.word(), 0).lens
+	case opTrie:
+		m.shapes[o.dir][o.family].trie = o.shape.trie
+	case opMiss:
+		m.miss[o.dir] = o.miss
+	case opPut:
+		m.maps[o.dir][o.family][o.store][o.entry.Prefix] = o.entry.Ports
+	case opDelete:
+		delete(m.maps[o.dir][o.family][o.store], o.entry.Prefix)
+	}
+}
+
+// lookup is what the programs do: probe the present lengths longest first, then ask the trie.
+func (m *model) lookup(d policy.Direction, a netip.Addr, key uint32) policy.Result {
+	f := familyOf(netip.PrefixFrom(a, 0))
+	s := m.shapes[d][f]
+	for _, l := range s.lens {
+		if ports, ok := m.maps[d][f][inHash][netip.PrefixFrom(a, l).Masked()]; ok {
+			return at(ports, key)
+		}
+	}
+	if s.trie {
+		for l := f.hostBits(); l >= 0; l-- {
+			if ports, ok := m.maps[d][f][inTrie][netip.PrefixFrom(a, l).Masked()]; ok {
+				return at(ports, key)
+			}
+		}
+	}
+	return m.miss[d]
+}
+
+func at(ports []policy.Breakpoint, key uint32) policy.Result {
+	i, found := slices.BinarySearchFunc(ports, key, func(b policy.Breakpoint, k uint32) int { return int(b.Start) - int(k) })
+	if !found {
+		i--
+	}
+	return ports[i].Result
+}
+
+var keys = []uint32{0, policy.PortKey(policy.TCP, 80), policy.PortKey(policy.TCP, 443), policy.PortKey(policy.UDP, 53)}
+
+// randomRules draws rules over a handful of addresses, so that prefixes nest and collide.
+func randomRules(r *rand.Rand) *policy.Rules {
+	rules := &policy.Rules{}
+	for _, d := range policy.Directions {
+		rules.OnMiss[d] = policy.Result{Verdict: policy.Verdict(r.IntN(2)), Rule: policy.RuleID(r.IntN(3))}
+		seen := map[netip.Prefix]bool{}
+		for range r.IntN(12) {
+			base, bits := netip.MustParseAddr("10.0.0.0").As4(), []int{0, 8, 24, 27, 28, 29, 30, 31, 32}
+			base[3] = byte(r.IntN(32))
+			p := netip.PrefixFrom(netip.AddrFrom4(base), bits[r.IntN(len(bits))]).Masked()
+			if r.IntN(3) == 0 {
+				b16 := netip.MustParseAddr("fd00::").As16()
+				b16[15] = byte(r.IntN(8))
+				bits := []int{0, 64, 125, 126, 127, 128}
+				p = netip.PrefixFrom(netip.AddrFrom16(b16), bits[r.IntN(len(bits))]).Masked()
+			}
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			rules.Entries[d] = append(rules.Entries[d], policy.Entry{Prefix: p, Ports: randomPorts(r)})
+		}
+		slices.SortFunc(rules.Entries[d], compareEntries)
+	}
+	return rules
+}
+
+func randomPorts(r *rand.Rand) []policy.Breakpoint {
+	starts := []uint32{0}
+	for range r.IntN(4) {
+		starts = append(starts, keys[r.IntN(len(keys))]+uint32(r.IntN(2)))
+	}
+	slices.Sort(starts)
+	var ports []policy.Breakpoint
+	for _, s := range slices.Compact(starts) {
+		res := policy.Result{Verdict: policy.Verdict(r.IntN(2)), Rule: policy.RuleID(300 + r.IntN(3))}
+		if len(ports) == 0 || ports[len(ports)-1].Result != res {
+			ports = append(ports, policy.Breakpoint{Start: s, Result: res})
+		}
+	}
+	return ports
+}
+
+func probes() []netip.Addr {
+	var all []netip.Addr
+	for i := range 34 {
+		all = append(all, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
+	}
+	for i := range 9 {
+		a := netip.MustParseAddr("fd00::").As16()
+		a[15] = byte(i)
+		all = append(all, netip.AddrFrom16(a))
+	}
+	return append(all, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("fd01::1"))
+}
+
+// After every single write of every update, every probe sees the old or the new verdict.
+func TestPlanNeverShowsAThirdVerdict(t *testing.T) {
+	r := rand.New(rand.NewPCG(*seed, 0))
+	rounds, planned := 4000, 0
+	for round := range rounds {
+		old, next := randomRules(r), randomRules(r)
+		if r.IntN(2) == 0 { // an edit, rather than something else altogether
+			next = edit(r, old)
+		}
+		ops, ok := plan(old, shapesOf(old), next)
+		if !ok {
+			continue
+		}
+		planned++
+		now, before, done := newModel(old), newModel(old), newModel(next)
+		for i, o := range ops {
+			now.do(o)
+			for _, d := range policy.Directions {
+				for _, a := range probes() {
+					for _, key := range keys {
+						got, was, will := now.lookup(d, a, key), before.lookup(d, a, key), done.lookup(d, a, key)
+						if got != was && got != will {
+							t.Fatalf("seed %d round %d: after write %d of %d, %v %s %#x: got %v, old %v, new %v\nold %v\nnew %v\nops %s",
+								*seed, round, i+1, len(ops), d, a, key, got, was, will, old, next, describe(ops))
+						}
+					}
+				}
+			}
+		}
+		if again, ok := plan(next, now.shapes, next); !ok || len(again) != 0 {
+			t.Fatalf("seed %d round %d: the update does not end where a fresh fill would: %s", *seed, round, describe(again))
+		}
+	}
+	if planned < rounds/4 {
+		t.Fatalf("only %d of %d updates could be made in place", planned, rounds)
+	}
+}
+
+// edit changes a few entries of rules.
+func edit(r *rand.Rand, old *policy.Rules) *policy.Rules {
+	next, other := &policy.Rules{OnMiss: old.OnMiss}, randomRules(r)
+	for _, d := range policy.Directions {
+		for _, e := range old.Entries[d] {
+			switch r.IntN(4) {
+			case 0: // gone
+			case 1:
+				next.Entries[d] = append(next.Entries[d], policy.Entry{Prefix: e.Prefix, Ports: randomPorts(r)})
+			default:
+				next.Entries[d] = append(next.Entries[d], e)
+			}
+		}
+		for _, e := range other.Entries[d] {
+			if !slices.ContainsFunc(next.Entries[d], func(x policy.Entry) bool { return x.Prefix == e.Prefix }) && r.IntN(3) == 0 {
+				next.Entries[d] = append(next.Entries[d], e)
+			}
+		}
+		slices.SortFunc(next.Entries[d], compareEntries)
+	}
+	return next
+}
+
+func describe(ops []op) string {
+	s := ""
+	for _, o := range ops {
+		s += fmt.Sprintf("\n  %d dir %d family %d store %d %v %v", o.kind, o.dir, o.family, o.store, o.entry.Prefix, o.shape)
+	}
+	return s
+}
+
+func TestPlanIsSmallForAnEditOfOnePeer(t *testing.T) {
+	old := manyPeers(100_000)
+	next := &policy.Rules{OnMiss: old.OnMiss}
+	next.Entries[policy.Ingress] = slices.Delete(slices.Clone(old.Entries[policy.Ingress]), 5000, 5001)
+	ops, ok := plan(old, shapesOf(old), next)
+	if !ok || len(ops) != 1 || ops[0].kind != opDelete {
+		t.Fatalf("got %v writes, want one delete", len(ops))
+	}
+}
+
+func manyPeers(n int) *policy.Rules {
+	r := &policy.Rules{}
+	ports := []policy.Breakpoint{{Start: 0, Result: policy.Result{Verdict: policy.Allow, Rule: 300}}}
+	for i := range n {
+		a := netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})
+		r.Entries[policy.Ingress] = append(r.Entries[policy.Ingress], policy.Entry{Prefix: netip.PrefixFrom(a, 32), Ports: ports})
+	}
+	return r
+}
+
+func TestEncodeInlineAndBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(*seed, 1))
+	for range 2000 {
+		ports := randomPorts(r)
+		v, ok := encodeInline(ports)
+		if !ok {
+			continue
+		}
+		if got := decodeInline(v); !slices.Equal(got, ports) {
+			t.Fatalf("encode %v: read back as %v", ports, got)
+		}
+	}
+}
