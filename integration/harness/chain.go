@@ -22,9 +22,7 @@ type object = map[string]any
 // puts on every host veth: so the node talks to pods from the address that is known as its own.
 func (n *Node) chain(p Pod) (*libcni.NetworkConfigList, error) {
 	plugins := []any{object{"type": "ptp", "ipam": n.ipam(p)}}
-	for _, extra := range n.cfg.Between {
-		plugins = append(plugins, extra)
-	}
+	plugins = append(plugins, n.cfg.Between...)
 	if !n.cfg.WithoutLatch {
 		plugins = append(plugins, n.latchEntry())
 	}

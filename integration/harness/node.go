@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // Config describes a node.
@@ -40,6 +42,8 @@ type Node struct {
 	cfg       Config
 	sandboxes map[string]*Sandbox // by container id
 	created   int
+	joined    []joined
+	started   time.Time // of latchd
 }
 
 // NewNode makes a node. latchd is not started yet. The caller must Stop it, also after a test failed.
@@ -98,9 +102,27 @@ func (n *Node) StartLatchd() error {
 	for _, a := range n.cfg.Addrs {
 		args = append(args, "--node-ip", a.String())
 	}
+	n.started = time.Now()
 	return n.NS.Do(func() (err error) {
 		n.Latchd, err = start(filepath.Join(n.Dir, "latchd.log"), n.cfg.Binaries.Latchd(), append(args, n.cfg.LatchdArgs...)...)
 		return err
+	})
+}
+
+// WaitReady waits until the running latchd says that it is ready.
+func (n *Node) WaitReady(ctx context.Context, patience time.Duration) error {
+	return Eventually(ctx, patience, func() error {
+		if err := n.Latchd.Running(); err != nil {
+			return err
+		}
+		st, err := state.New(n.StateDir).ReadStatus()
+		if err != nil {
+			return err
+		}
+		if !st.Ready || st.UpdatedAt.Before(n.started) {
+			return fmt.Errorf("latchd is not ready: %s\n%s", st.Message, n.Latchd.LogTail(5))
+		}
+		return nil
 	})
 }
 

@@ -22,7 +22,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	errs = append(errs, n.StopLatchd())
 	if n.NS != nil {
-		errs = append(errs, n.cleanUp(ctx), n.leftovers(), n.NS.Close())
+		errs = append(errs, n.leave(), n.cleanUp(ctx), n.leftovers(), n.NS.Close())
 		n.NS = nil
 	}
 	if err := unix.Unmount(n.Bpffs, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

@@ -51,13 +51,23 @@ func setUpLoopback(addrs ...netip.Addr) error {
 		return fmt.Errorf("set loopback up: %w", err)
 	}
 	for _, a := range addrs {
-		addr, err := netlink.ParseAddr(netip.PrefixFrom(a, a.BitLen()).String())
+		if err := addAddrs(lo, netip.PrefixFrom(a, a.BitLen())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAddrs adds addresses that are usable when this returns. Safe to call again.
+func addAddrs(link netlink.Link, addrs ...netip.Prefix) error {
+	for _, p := range addrs {
+		addr, err := netlink.ParseAddr(p.String())
 		if err != nil {
 			return fmt.Errorf("parse address: %w", err)
 		}
-		addr.Flags = unix.IFA_F_NODAD // usable when this returns
-		if err := netlink.AddrReplace(lo, addr); err != nil {
-			return fmt.Errorf("add %v to loopback: %w", a, err)
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrReplace(link, addr); err != nil {
+			return fmt.Errorf("add %v to %s: %w", p, link.Attrs().Name, err)
 		}
 	}
 	return nil

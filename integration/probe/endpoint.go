@@ -67,8 +67,8 @@ func (e *Endpoint) listen(t Target) error {
 		open, listen = e.tcp, listenTCP
 	case UDP:
 		open, listen = e.udp, listenUDP
-	case SCTP:
-		return nil // the raw socket answers on every port
+	default:
+		return nil // the raw socket answers SCTP on every port, the kernel answers echo requests
 	}
 	if _, found := open[t.Port]; found {
 		return nil

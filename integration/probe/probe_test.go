@@ -16,16 +16,17 @@ import (
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/probe"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
-var targets = []probe.Target{{Proto: probe.TCP, Port: 80}, {Proto: probe.UDP, Port: 80}, {Proto: probe.UDP, Port: 53}, {Proto: probe.SCTP, Port: 80}}
+var targets = []probe.Target{
+	{Proto: probe.TCP, Port: 80}, {Proto: probe.UDP, Port: 80}, {Proto: probe.UDP, Port: 53}, {Proto: probe.SCTP, Port: 80}, {Proto: probe.ICMP},
+}
 
 // The prober must see denials: a rule of the node's routing takes packets from a to b away, so a
 // never reaches b, and b reaches a but gets no answer.
 func TestProberTellsDeniedAndHalfOpenFromAllowed(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make network namespaces")
-	}
+	testenv.RequireRoot(t)
 	tools, err := harness.BuildTools(t.Context())
 	if err != nil {
 		t.Fatal(err)

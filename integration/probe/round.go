@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -26,16 +27,17 @@ type round struct {
 	answered  []bool
 	open      int // probes not answered yet
 
-	mu  sync.Mutex
-	tcp map[int]int       // descriptor -> probe, still connecting
-	udp map[*Endpoint]int // source -> descriptor
-	fds []int             // everything to close
+	mu   sync.Mutex
+	tcp  map[int]int       // descriptor -> probe, still connecting
+	udp  map[*Endpoint]int // source -> descriptor
+	echo map[*Endpoint]int // source -> raw ICMP descriptor
+	fds  []int             // everything to close
 }
 
 func newRound(p *Prober, probes []Probe, port uint16) *round {
 	r := &round{Prober: p, port: port, probes: probes, index: make(map[flow]int, len(probes)),
 		arrived: make([]bool, len(probes)), answered: make([]bool, len(probes)), open: len(probes),
-		tcp: map[int]int{}, udp: map[*Endpoint]int{}}
+		tcp: map[int]int{}, udp: map[*Endpoint]int{}, echo: map[*Endpoint]int{}}
 	seen := map[*Endpoint]bool{}
 	for i, q := range probes {
 		r.index[flow{q.From.Addr, q.To.Addr, q.Target}] = i
@@ -63,10 +65,25 @@ func (r *round) collect(wait Wait) error {
 			last = now
 		}
 		if r.open == 0 || now.Sub(last) >= wait.Quiet || now.Sub(start) >= wait.Max {
-			return nil
+			return r.complete()
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// complete fails if the kernel had to drop what a sniffer should have seen: then "did not arrive" means
+// nothing.
+func (r *round) complete() error {
+	for _, e := range r.endpoints {
+		dropped, err := e.sniff.Dropped()
+		if err != nil {
+			return err
+		}
+		if dropped > 0 {
+			return fmt.Errorf("sniffer of %s missed %d packets", e.Name, dropped)
+		}
+	}
+	return nil
 }
 
 // look takes in everything that waits and says whether there was anything of this round.
@@ -94,12 +111,23 @@ func (r *round) look() (bool, error) {
 			seen = r.answer(flow{e.Addr, at.Addr(), Target{UDP, at.Port()}}) || seen
 		}
 	}
+	for e, fd := range r.echo {
+		for {
+			from, id, found := readEchoReply(fd, r.buf[:])
+			if !found {
+				break
+			}
+			if id == r.port {
+				seen = r.answer(flow{e.Addr, from, Target{Proto: ICMP}}) || seen
+			}
+		}
+	}
 	return r.handshakes() || seen, nil
 }
 
 // request notes a packet delivered to an endpoint, if it is the request of a probe.
 func (r *round) request(p Packet) bool {
-	if p.Proto == TCP && !p.OpensTCP() {
+	if !p.Opens() {
 		return false
 	}
 	i, found := r.index[flow{p.Src.Addr(), p.Dst.Addr(), Target{p.Proto, p.Dst.Port()}}]
@@ -113,6 +141,9 @@ func (r *round) request(p Packet) bool {
 		return false
 	}
 	r.arrived[i] = true
+	if !p.Proto.answers() {
+		r.answer(flow{p.Src.Addr(), p.Dst.Addr(), r.probes[i].Target})
+	}
 	return true
 }
 

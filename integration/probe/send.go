@@ -38,6 +38,10 @@ func (r *round) sendFrom(from *Endpoint, indexes []int) error {
 			err = unix.Sendto(udp, []byte("latch probe"), 0, sockaddr(q.To.Addr, q.Port))
 		case SCTP:
 			err = unix.Sendto(from.sctp, sctpPacket(r.port, q.Port, 0, chunkInit), 0, sockaddr(q.To.Addr, 0))
+		case ICMP:
+			err = r.ping(q)
+		default:
+			err = r.sendRaw(q)
 		}
 		if err != nil && !refused(err) {
 			return err

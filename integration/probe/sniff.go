@@ -8,16 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packet is what a Sniffer tells of one packet. Ports are 0 for protocols without ports.
+// Packet is what a Sniffer tells of one packet. The ports of a protocol that is none of TCP, UDP, SCTP
+// are the first two words behind the IP header; those of ICMP are the identifier and 0.
 type Packet struct {
 	Src, Dst netip.AddrPort
-	Proto    Proto
+	Proto    Proto // ICMP also for ICMPv6
 	TCPFlags uint8
+	ICMPType uint8
 	Length   int // of the packet, IP header included
 }
 
-// OpensTCP says whether the packet is a SYN without ACK.
-func (p Packet) OpensTCP() bool { return p.Proto == TCP && p.TCPFlags&0x12 == 0x02 }
+// Opens says whether the packet is a request and no answer: of TCP, a SYN without ACK; of ICMP, an
+// echo request.
+func (p Packet) Opens() bool {
+	switch {
+	case p.Proto == TCP:
+		return p.TCPFlags&0x12 == 0x02
+	case p.Proto == ICMP && p.Src.Addr().Is4():
+		return p.ICMPType == icmp4Echo
+	case p.Proto == ICMP:
+		return p.ICMPType == icmp6Echo
+	}
+	return true
+}
 
 // Sniffer sees every packet that a namespace receives for one address, before its sockets do.
 type Sniffer struct {
@@ -134,9 +147,15 @@ func parsePacket(b []byte) (Packet, bool) {
 	default:
 		return p, false
 	}
+	if src.Is6() && p.Proto == unix.IPPROTO_ICMPV6 {
+		p.Proto = ICMP
+	}
 	var sport, dport uint16
-	if (p.Proto == TCP || p.Proto == UDP || p.Proto == SCTP) && len(l4) >= 4 {
+	switch {
+	case p.Proto.hasPorts() && len(l4) >= 4:
 		sport, dport = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
+	case p.Proto == ICMP && len(l4) >= 8:
+		p.ICMPType, sport = l4[0], binary.BigEndian.Uint16(l4[4:])
 	}
 	if p.Proto == TCP && len(l4) >= 14 {
 		p.TCPFlags = l4[13]

@@ -1,12 +1,19 @@
 package probe
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
 
 // Proto is an IP protocol number.
 type Proto uint8
 
-// Protocols that can be probed.
+// Protocols that are probed with an answer. ICMP is an echo request, ICMPv6's for an IPv6 address; its
+// port is 0. A probe of any other protocol has no answer: it is Allowed when it arrives.
 const (
+	ICMP Proto = 1
 	TCP  Proto = 6
 	UDP  Proto = 17
 	SCTP Proto = 132
@@ -14,6 +21,8 @@ const (
 
 func (p Proto) String() string {
 	switch p {
+	case ICMP:
+		return "ICMP"
 	case TCP:
 		return "TCP"
 	case UDP:
@@ -24,9 +33,24 @@ func (p Proto) String() string {
 	return fmt.Sprintf("IP/%d", uint8(p))
 }
 
+// hasPorts says whether packets of the protocol begin with two ports. Those of a protocol that the
+// prober does not know do so too when the prober made them.
+func (p Proto) hasPorts() bool { return p != ICMP }
+
+// answers says whether a request that arrives is answered.
+func (p Proto) answers() bool { return p == TCP || p == UDP || p == SCTP || p == ICMP }
+
+// onWire is the protocol's number in packets of the address's family.
+func (p Proto) onWire(a netip.Addr) int {
+	if p == ICMP && a.Is6() {
+		return unix.IPPROTO_ICMPV6
+	}
+	return int(p)
+}
+
 // ParseProto reads the API's name of a protocol.
 func ParseProto(s string) (Proto, error) {
-	for _, p := range []Proto{TCP, UDP, SCTP} {
+	for _, p := range []Proto{TCP, UDP, SCTP, ICMP} {
 		if p.String() == s {
 			return p, nil
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/runner"
 	"github.com/latch-cni/latch/integration/scenario"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // The tests judge the runner, not the product: routing rules made from the tables themselves drop what
@@ -74,9 +74,7 @@ func TestRunnerFindsOneWrongCell(t *testing.T) {
 
 func play(t *testing.T, spoil func(scenario.State, map[tuple]bool), files ...string) []runner.Result {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make network namespaces")
-	}
+	testenv.RequireRoot(t)
 	var paths []string
 	for _, f := range files {
 		paths = append(paths, filepath.Join(samples, f))
