@@ -17,12 +17,16 @@ type Array[T any] struct {
 
 // MapArray maps an array made with BPF_F_MMAPABLE whose values are T. It needs m only for the call.
 func MapArray[T any](m *ebpf.Map) (*Array[T], error) {
+	return mapArray[T](m, unix.PROT_READ|unix.PROT_WRITE)
+}
+
+func mapArray[T any](m *ebpf.Map, prot int) (*Array[T], error) {
 	size := unsafe.Sizeof(*new(T))
 	if uintptr(m.ValueSize()) != size || size%8 != 0 {
 		return nil, fmt.Errorf("mmap %s: values are %d bytes, type has %d", m, m.ValueSize(), size)
 	}
 	n := int(m.MaxEntries())
-	mem, err := unix.Mmap(m.FD(), 0, n*int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(m.FD(), 0, n*int(size), prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mmap %s: %w", m, err)
 	}

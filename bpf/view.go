@@ -1,0 +1,9 @@
+package bpf
+
+import (
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ViewArray is MapArray for readers: m may be open for reading only, and a store through At faults.
+func ViewArray[T any](m *ebpf.Map) (*Array[T], error) { return mapArray[T](m, unix.PROT_READ) }
