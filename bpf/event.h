@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What user space gets to know of a verdict: a counter, and an event if asked for. Neither can
- * change the verdict. Packets of known flows are not counted.
+ * change the verdict. Packets of known flows are not reported.
  */
 #ifndef LATCH_EVENT_H
 #define LATCH_EVENT_H
@@ -13,9 +13,14 @@
 #define WAKE_STAMPS 6
 #define WAKE_SHARE 4
 
-static __always_inline void count(__u32 slot, const enum latch_dir dir, __u8 reason, bool allow)
+static __always_inline void count(__u32 slot, __u32 place, const struct verdict *v)
 {
-	struct counter_key key = {.slot = slot, .dir = dir, .reason = reason, .allow = allow};
+	struct counter_key key = {
+		.slot = slot,
+		.dir = !!(place & PLACE_EGRESS),
+		.reason = v->reason,
+		.allow = v->allow,
+	};
 	__u64 *n = bpf_map_lookup_elem(&counters, &key);
 	__u64 one = 1;
 
@@ -25,56 +30,59 @@ static __always_inline void count(__u32 slot, const enum latch_dir dir, __u8 rea
 		bpf_map_update_elem(&counters, &key, &one, BPF_NOEXIST);
 }
 
-static __always_inline __u64 wake_flag(const struct env *e)
+static __always_inline __u64 wake_flag(struct node *n)
 {
-	struct node *node = e->node;
+	__u32 now = stamp_now();
 
-	if ((__s32)(e->now - node->events_woken) >= WAKE_STAMPS ||
-	    bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >
-		    bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / WAKE_SHARE) {
-		node->events_woken = e->now;
-		return BPF_RB_FORCE_WAKEUP;
-	}
-	return BPF_RB_NO_WAKEUP;
+	if ((__s32)(now - n->events_woken) < WAKE_STAMPS &&
+	    bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) <
+		    bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / WAKE_SHARE)
+		return BPF_RB_NO_WAKEUP;
+	n->events_woken = now;
+	return BPF_RB_FORCE_WAKEUP;
 }
 
-static __always_inline void emit(const struct env *e, const enum latch_dir dir,
-				 const enum latch_family family, const struct packet *p,
-				 const struct verdict *v)
+/* slot is that of a counter_key. */
+__attribute__((noinline)) int report(struct __sk_buff *skb, __u32 slot, __u32 place, __u64 what,
+				     __u64 word)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct verdict v = verdict_of(word);
+	struct pod_state *pod;
+	struct event *event;
+	struct slot *s;
+	struct node *n;
+	__u32 zero = 0;
+	__be16 lport = what, rport = what >> 16;
 
+	count(slot, place, &v);
+	n = bpf_map_lookup_elem(&node, &zero);
+	if (!n || !(v.allow ? v.admits && (n->flags & NODE_F_EVENTS_ALLOW) :
+			      n->flags & NODE_F_EVENTS_DENY))
+		return 0;
+
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
-		count(COUNTER_LOST_EVENTS, dir, v->reason, v->allow);
-		return;
+		count(COUNTER_LOST_EVENTS, place, &v);
+		return 0;
 	}
+	pod = find_pod(skb->ifindex);
+	s = bpf_map_lookup_elem(&slots, &slot);
 	event->time = bpf_ktime_get_ns();
-	event->pod = e->pod->pod;
-	event->ifindex = e->skb->ifindex;
-	event->slot = e->slot_id;
-	event->generation = e->generation;
-	event->result = v->result;
-	event->len = e->skb->len;
-	mapped(event->src, dir == DIR_EGRESS ? &p->local : &p->remote, family);
-	mapped(event->dst, dir == DIR_EGRESS ? &p->remote : &p->local, family);
-	event->sport = dir == DIR_EGRESS ? p->lport : p->rport;
-	event->dport = dir == DIR_EGRESS ? p->rport : p->lport;
-	event->proto = p->proto;
-	event->dir = dir;
-	event->reason = v->reason;
-	event->allow = v->allow;
-	bpf_ringbuf_submit(event, wake_flag(e));
-}
-
-static __always_inline void report(const struct env *e, const enum latch_dir dir,
-				   const enum latch_family family, const struct packet *p,
-				   const struct verdict *v)
-{
-	__u32 flags = e->node->flags;
-
-	count(e->slot_id, dir, v->reason, v->allow);
-	if (v->allow ? v->admits && (flags & NODE_F_EVENTS_ALLOW) : flags & NODE_F_EVENTS_DENY)
-		emit(e, dir, family, p, v);
+	event->pod = pod ? pod->pod : 0;
+	event->ifindex = skb->ifindex;
+	event->slot = slot;
+	event->generation = s ? s->generation : 0;
+	event->result = v.result;
+	event->len = skb->len;
+	read_addresses(skb, place, event->src, event->dst);
+	event->sport = place & PLACE_EGRESS ? lport : rport;
+	event->dport = place & PLACE_EGRESS ? rport : lport;
+	event->proto = what >> 32;
+	event->dir = !!(place & PLACE_EGRESS);
+	event->reason = v.reason;
+	event->allow = v.allow;
+	bpf_ringbuf_submit(event, wake_flag(n));
+	return 0;
 }
 
 #endif

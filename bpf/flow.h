@@ -23,12 +23,15 @@ struct env {
 	__u32 now;
 };
 
-struct verdict {
-	__u32 result;
-	__u8 reason;
-	bool allow;
-	bool admits; /* a flow was recorded */
-};
+static __always_inline struct pod_state *find_pod(__u32 ifindex)
+{
+	__u32 index = ifindex & (POD_STATE_SIZE - 1);
+	struct pod_state *pod = bpf_map_lookup_elem(&pod_state, &index);
+
+	if (pod && pod->ifindex == ifindex)
+		return pod;
+	return bpf_map_lookup_elem(&pod_state_hash, &ifindex);
+}
 
 union flow_key {
 	struct flow_key4 v4;
@@ -38,18 +41,6 @@ union flow_key {
 static __always_inline __u32 stamp_now(void)
 {
 	return (has_coarse_clock ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns()) >> STAMP_SHIFT;
-}
-
-/*
- * value, usable only once seen has been read: an address dependency, which arm64 keeps. A flow must
- * not carry a generation that is newer than the rules it was judged by.
- */
-static __always_inline __u32 after(__u32 value, __u32 seen)
-{
-	__u64 v = value, s = seen;
-
-	asm volatile("%1 ^= %1\n\t%0 += %1" : "+r"(v), "+r"(s));
-	return v;
 }
 
 static __always_inline __u16 fold(const union address *a, const enum latch_family family)
@@ -98,6 +89,11 @@ static __always_inline void make_key(union flow_key *key, const enum latch_famil
 	__builtin_memcpy(key->v6.remote, remote->w, sizeof(key->v6.remote));
 }
 
+static __always_inline __u8 flow_proto(const union flow_key *key, const enum latch_family family)
+{
+	return family == FAMILY_V4 ? key->v4.proto : key->v6.proto;
+}
+
 static __always_inline struct flow *find_flow(const union flow_key *key,
 					      const enum latch_family family)
 {
@@ -117,31 +113,9 @@ static __always_inline __u32 timeout_of(const struct node *node, __u8 proto, __u
 }
 
 /* Stamps of other CPUs may be ahead of this one's clock. */
-static __always_inline bool is_live(const struct env *e, __u32 stamp, __u32 timeout)
+static __always_inline bool is_live(__u32 now, __u32 stamp, __u32 timeout)
 {
-	return (__s32)(e->now - stamp) <= (__s32)timeout;
-}
-
-/* The key of the port that an opener of this direction names as its destination. */
-static __always_inline __u32 port_key(__u8 proto, enum latch_dir dir, __be16 lport, __be16 rport)
-{
-	__u32 port = 0;
-
-	if (has_ports(proto))
-		port = bpf_ntohs(dir == DIR_EGRESS ? rport : lport);
-	return (__u32)proto << 16 | port;
-}
-
-/* D8: what a pod sends to its own node passes, unless a switch has it judged. */
-static __always_inline bool to_node(const struct env *e, const union address *remote,
-				    const enum latch_family family)
-{
-	return !(e->node->flags & NODE_F_JUDGE_TO_NODE) && is_node_addr(remote, family);
-}
-
-static __always_inline bool from_node(const struct env *e, const enum latch_dir dir)
-{
-	return dir == DIR_INGRESS && !e->skb->ingress_ifindex;
+	return (__s32)(now - stamp) <= (__s32)timeout;
 }
 
 /*
@@ -156,46 +130,25 @@ static __always_inline bool rejudge(const struct env *e, const enum latch_family
 	enum latch_dir dir = f->dir == DIR_EGRESS ? DIR_EGRESS : DIR_INGRESS;
 	__u32 slot = after(e->slot_id, e->generation);
 	union address remote = {};
-	__be16 lport, rport;
-	__u8 proto;
 
 	if (family == FAMILY_V4) {
 		remote.v4 = key->v4.remote;
-		lport = key->v4.lport;
-		rport = key->v4.rport;
-		proto = key->v4.proto;
+		*v = decide_flow(slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
+				 key->v4.lport, key->v4.rport, key->v4.proto);
 	} else {
 		__builtin_memcpy(remote.w, key->v6.remote, sizeof(remote.w));
-		lport = key->v6.lport;
-		rport = key->v6.rport;
-		proto = key->v6.proto;
+		*v = decide_flow(slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
+				 key->v6.lport, key->v6.rport, key->v6.proto);
 	}
-
-	v->result = judge(slot, dir, family, &remote, port_key(proto, dir, lport, rport));
-	if (!(v->result & RES_ALLOW) && (f->flags & FLOW_F_GUESSED)) {
-		__u32 other =
-			judge(slot, !dir, family, &remote, port_key(proto, !dir, lport, rport));
-
-		if (other & RES_ALLOW) {
-			v->result = other;
-			f->dir = !dir;
-		}
-	}
-	if (v->result & RES_INCOMPLETE) {
-		v->reason = REASON_INCOMPLETE;
-		return false;
-	}
-	if (!(v->result & RES_ALLOW) && dir == DIR_EGRESS && to_node(e, &remote, family)) {
-		v->result |= RES_ALLOW;
-		f->flags |= FLOW_F_EXEMPT;
-	}
-	if (v->result & RES_ALLOW) {
-		if (f->flags & FLOW_F_CUT)
-			f->flags &= ~FLOW_F_CUT;
+	if (v->allow) {
+		f->dir = v->reason == REASON_REPLY ? !dir : dir;
+		f->flags = (f->flags & ~FLOW_F_CUT) | v->flow_flags;
 		f->result = v->result;
 		f->generation = e->generation;
 		return true;
 	}
+	if (v->reason == REASON_INCOMPLETE)
+		return false;
 	if (!(f->flags & FLOW_F_CUT)) {
 		f->cut_at = e->slot->changed_at + e->node->timeouts[TIMEOUT_GRACE];
 		f->flags |= FLOW_F_CUT;
@@ -206,39 +159,39 @@ static __always_inline bool rejudge(const struct env *e, const enum latch_family
 
 /* What a packet changes in its flow. */
 static __always_inline void touch(const struct env *e, const enum latch_dir dir,
-				  const struct packet *p, struct flow *f)
+				  const struct packet *p, struct flow *f, __u32 timeout)
 {
 	const __u8 fin = dir == DIR_EGRESS ? FLOW_F_FIN_LOCAL : FLOW_F_FIN_REMOTE;
 	const __u8 fins = FLOW_F_FIN_LOCAL | FLOW_F_FIN_REMOTE;
 	__s32 age = e->now - f->stamp;
 
-	if (age >= STAMP_FRESH || age > (__s32)(timeout_of(e->node, p->proto, f->state) / 2))
+	if (age >= STAMP_FRESH || age > (__s32)(timeout / 2))
 		f->stamp = e->now;
 	if (f->state == FLOW_NEW && f->dir != dir) {
 		f->state = FLOW_ESTABLISHED;
 		f->stamp = e->now;
 	}
-	if (!(p->tcp & (TCP_FIN | TCP_RST)))
+	if (p->proto != IPPROTO_TCP || !(p->kind & (TCP_FIN | TCP_RST)))
 		return;
 	f->stamp = e->now;
-	if ((p->tcp & TCP_FIN) && !(f->flags & fin))
+	if ((p->kind & TCP_FIN) && !(f->flags & fin))
 		f->flags |= fin;
-	if ((p->tcp & TCP_RST) || (f->flags & fins) == fins)
+	if ((p->kind & TCP_RST) || (f->flags & fins) == fins)
 		f->state = FLOW_CLOSING;
 }
 
 /* Records a flow, over whatever its key held. False = it could not be recorded. */
 static __always_inline bool record(const struct env *e, const enum latch_dir dir,
 				   const enum latch_family family, const union flow_key *key,
-				   __u32 result, __u8 flags)
+				   const struct verdict *v)
 {
 	struct flow f = {
 		.stamp = e->now,
 		.generation = e->generation,
-		.result = result,
+		.result = v->result,
 		.dir = dir,
 		.state = FLOW_NEW,
-		.flags = flags,
+		.flags = v->flow_flags,
 	};
 
 	return !(family == FAMILY_V4 ? bpf_map_update_elem(&flows4, &key->v4, &f, BPF_ANY) :

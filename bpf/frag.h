@@ -6,55 +6,78 @@
 #ifndef LATCH_FRAG_H
 #define LATCH_FRAG_H
 
-static __always_inline void frag_key(const struct env *e, const enum latch_dir dir,
-				     const enum latch_family family, const struct packet *p,
-				     struct frag_key *key)
+/* False = the packet has changed under us. */
+static __always_inline bool read_frag_key(struct __sk_buff *skb, __u32 place, __u32 pod, __u32 id,
+					  __u32 proto, struct frag_key *key)
 {
 	__builtin_memset(key, 0, sizeof(*key));
-	key->pod = e->pod->pod;
-	mapped(key->src, dir == DIR_EGRESS ? &p->local : &p->remote, family);
-	mapped(key->dst, dir == DIR_EGRESS ? &p->remote : &p->local, family);
-	key->id = p->frag_id;
-	key->proto = family == FAMILY_V4 ? p->proto : 0;
-	key->dir = dir;
+	key->pod = pod;
+	key->id = id;
+	key->dir = !!(place & PLACE_EGRESS);
+	if (!(place & PLACE_V6))
+		key->proto = proto;
+	return !read_addresses(skb, place, key->src, key->dst);
 }
 
-/* Denials are remembered only where they replace something: state is not for the denied. */
-static __always_inline void remember(const struct env *e, const enum latch_dir dir,
-				     const enum latch_family family, const struct packet *p,
-				     const struct verdict *v)
+/* What a first fragment got. Denials replace what was there: state is not for the denied. */
+__attribute__((noinline)) int remember_first(struct __sk_buff *skb, __u32 place, __u32 pod,
+					     __u64 proto_id, __u64 verdict)
 {
-	struct frag value = {.stamp = e->now, .result = v->result, .allow = v->allow};
+	struct frag value = {
+		.stamp = stamp_now(),
+		.result = verdict,
+		.allow = verdict_of(verdict).allow,
+	};
 	struct frag_key key;
 
-	frag_key(e, dir, family, p, &key);
-	bpf_map_update_elem(&frags, &key, &value, v->allow ? BPF_ANY : BPF_EXIST);
+	if (!read_frag_key(skb, place, pod, proto_id, proto_id >> 32, &key))
+		return -1;
+	return bpf_map_update_elem(&frags, &key, &value, value.allow ? BPF_ANY : BPF_EXIST);
 }
 
-static __always_inline void judge_later(const struct env *e, const enum latch_dir dir,
-					const enum latch_family family, const struct packet *p,
-					struct verdict *v)
+/* What the first fragment of a later one got: a verdict word, 0 = not seen. */
+__attribute__((noinline)) __u64 recall_first(struct __sk_buff *skb, __u32 place, __u32 pod,
+					     __u64 proto_id, __u32 timeout)
 {
 	struct frag_key key;
 	struct frag *first;
 
-	frag_key(e, dir, family, p, &key);
+	if (!read_frag_key(skb, place, pod, proto_id, proto_id >> 32, &key))
+		return 0;
 	first = bpf_map_lookup_elem(&frags, &key);
-	if (first && is_live(e, first->stamp, e->node->timeouts[TIMEOUT_FRAGMENT])) {
-		v->result = first->result;
-		v->allow = first->allow;
-		v->reason = v->allow ? REASON_FLOW : REASON_FRAGMENT;
-		return;
+	if (!first || !is_live(stamp_now(), first->stamp, timeout))
+		return 0;
+	if (first->allow)
+		return VERDICT_WORD(first->result, REASON_FLOW, 1, 0, 0);
+	return VERDICT_WORD(first->result, REASON_FRAGMENT, 0, 0, 0);
+}
+
+static __always_inline struct verdict judge_later(const struct env *e, const enum latch_dir dir,
+						  const enum latch_family family,
+						  const struct packet *p)
+{
+	struct verdict v = {.reason = exemption(e->skb, e->node, dir, family, &p->remote)};
+	__u64 word;
+
+	if (v.reason != REASON_POLICY) {
+		v.allow = true;
+		return v;
 	}
-	v->result = judge(e->slot_id, dir, family, &p->remote, PORTS_WHOLE | (__u32)p->proto << 16);
-	v->allow = v->result & RES_ALLOW;
-	v->reason = v->allow		       ? REASON_POLICY :
-		    v->result & RES_INCOMPLETE ? REASON_INCOMPLETE :
-						 REASON_FRAGMENT;
-	if (!v->allow && dir == DIR_EGRESS && to_node(e, &p->remote, family)) {
-		v->allow = true;
-		v->reason = REASON_NODE;
+	word = recall_first(e->skb, PLACE(p->l3, dir, family), e->pod->pod, PROTO_ID(p),
+			    e->node->timeouts[TIMEOUT_FRAGMENT]);
+	if (word)
+		return verdict_of(word);
+
+	v.result = judge(e->slot_id, dir, family, &p->remote, PORTS_WHOLE | (__u32)p->proto << 16);
+	v.allow = !!(v.result & RES_ALLOW);
+	if (v.allow)
+		return v;
+	v.reason = v.result & RES_INCOMPLETE ? REASON_INCOMPLETE : REASON_FRAGMENT;
+	if (to_node(e->node, dir, family, &p->remote)) {
+		v.allow = true;
+		v.reason = REASON_NODE;
 	}
+	return v;
 }
 
 #endif

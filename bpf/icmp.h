@@ -26,21 +26,31 @@ static __always_inline bool is_echo(const enum latch_family family, __u8 type)
 	return type == ICMP6_ECHO || type == ICMP6_ECHO_REPLY;
 }
 
-static __always_inline void parse_icmp4(struct packet *p, const struct l4_head *head)
+/* packet.flags by type */
+static __always_inline __u8 icmp4_flags(__u8 type)
 {
-	switch (head->icmp.type) {
+	switch (type) {
 	case ICMP4_ECHO:
-		p->flags |= PKT_OPENS;
-		/* fallthrough */
+		return PKT_OPENS;
 	case ICMP4_ECHO_REPLY:
-		p->lport = p->rport = head->icmp.id;
-		return;
+		return 0;
 	case ICMP4_UNREACHABLE:
 	case ICMP4_TIME_EXCEEDED:
 	case ICMP4_PARAMETER:
-		p->flags |= PKT_ERROR;
+		return PKT_NOFLOW | PKT_ERROR;
 	}
-	p->flags |= PKT_NOFLOW;
+	return PKT_NOFLOW;
+}
+
+static __always_inline __u8 icmp6_flags(__u8 type)
+{
+	if (type == ICMP6_ECHO)
+		return PKT_OPENS;
+	if (type == ICMP6_ECHO_REPLY)
+		return 0;
+	if (type >= ICMP6_UNREACHABLE && type <= ICMP6_PARAMETER)
+		return PKT_NOFLOW | PKT_ERROR;
+	return PKT_NOFLOW;
 }
 
 static __always_inline bool is_link_local(const union address *a)
@@ -60,43 +70,26 @@ static __always_inline bool is_link_multicast(const union address *a)
 }
 
 /*
- * Whether a packet of neighbour discovery stays on the link. Hop limit 255 proves that it comes
- * from there. What a pod sends could still be forwarded by the node, and so carry anything
- * anywhere: unicast to a global address is of the link only if the frame is for a neighbour on
- * a bridge and not for the node to route, and is a bare solicitation or advertisement.
+ * Whether an ICMPv6 packet is neighbour or multicast listener discovery that stays on the link. Hop
+ * limits prove that it comes from there. What a pod sends could still be forwarded by the node, and
+ * so carry anything anywhere: unicast to a global address is of the link only if the frame is for a
+ * neighbour on a bridge and not for the node to route, and is a bare solicitation or advertisement.
  */
 static __always_inline bool is_discovery(struct __sk_buff *skb, const enum latch_dir dir,
-					 const struct packet *p, __u8 type)
+					 const struct packet *p)
 {
-	if (p->hops != 255 || (p->flags & PKT_FIRST))
+	const union address *src = dir == DIR_EGRESS ? &p->local : &p->remote;
+	__u8 type = p->kind;
+
+	if (p->flags & PKT_FIRST)
+		return false;
+	if ((type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) || type == ICMP6_MLD2_REPORT)
+		return p->hops == 1 && (is_link_local(src) || is_unspecified6(src));
+	if (type < ICMP6_RS || type > ICMP6_NA || p->hops != 255)
 		return false;
 	if (dir == DIR_INGRESS || is_link_multicast(&p->remote) || is_link_local(&p->remote))
 		return true;
 	return skb->pkt_type == PACKET_OTHERHOST && type >= ICMP6_NS && p->end - p->l4 <= 32;
-}
-
-static __always_inline void parse_icmp6(struct __sk_buff *skb, const enum latch_dir dir,
-					struct packet *p, const struct l4_head *head)
-{
-	__u8 type = head->icmp.type;
-	const union address *src = dir == DIR_EGRESS ? &p->local : &p->remote;
-
-	if (type == ICMP6_ECHO || type == ICMP6_ECHO_REPLY) {
-		if (type == ICMP6_ECHO)
-			p->flags |= PKT_OPENS;
-		p->lport = p->rport = head->icmp.id;
-		return;
-	}
-	p->flags |= PKT_NOFLOW;
-	if (type >= ICMP6_UNREACHABLE && type <= ICMP6_PARAMETER)
-		p->flags |= PKT_ERROR;
-	else if (type >= ICMP6_RS && type <= ICMP6_NA && is_discovery(skb, dir, p, type))
-		p->flags |= PKT_LINK;
-	else if (((type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) ||
-		  type == ICMP6_MLD2_REPORT) &&
-		 p->hops == 1 && !(p->flags & PKT_FIRST) &&
-		 (is_link_local(src) || is_unspecified6(src)))
-		p->flags |= PKT_LINK;
 }
 
 #endif

@@ -19,6 +19,7 @@
 #include "maps.h"
 #include "parse.h"
 #include "policy.h"
+#include "decide.h"
 #include "flow.h"
 #include "quote.h"
 #include "frag.h"

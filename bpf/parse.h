@@ -34,7 +34,7 @@
 #define PKT_OPENS 0x4  /* TCP SYN without ACK, ICMP echo request: begins a flow */
 #define PKT_NOFLOW 0x8 /* ICMP but echo: judged packet by packet */
 #define PKT_ERROR 0x10 /* ICMP error */
-#define PKT_LINK 0x20  /* neighbour or multicast listener discovery on the link */
+#define PKT_BAD 0x80   /* malformed */
 
 union address {
 	__be32 v4;
@@ -45,16 +45,19 @@ union address {
 struct packet {
 	union address local; /* the pod's end */
 	union address remote;
-	__u32 l4;  /* offset of the L4 header */
+	__u32 l3;  /* offset of the network header */
+	__u32 l4;  /* of the L4 header */
 	__u32 end; /* of the IP packet */
 	__u32 frag_id;
 	__be16 lport;
 	__be16 rport;
-	__u16 flags;
+	__u8 flags;
 	__u8 proto;
-	__u8 tcp;
-	__u8 hops;
+	__u8 kind; /* TCP flags, or type of ICMP */
+	__u8 hops; /* IPv6 hop limit */
 };
+
+#include "icmp.h"
 
 /* The first eight bytes of L4. */
 struct l4_head {
@@ -74,12 +77,38 @@ struct l4_head {
 };
 
 /* IPv4 as v4-mapped IPv6. */
-static __always_inline void mapped(__u8 to[16], const union address *a,
-				   const enum latch_family family)
+static __always_inline void mapped(__u8 to[16], const union address *a, enum latch_family family)
 {
 	__be32 w[4] = {0, 0, bpf_htonl(0xffff), a->v4};
 
-	__builtin_memcpy(to, family == FAMILY_V4 ? w : a->w, 16);
+	if (family == FAMILY_V4)
+		__builtin_memcpy(to, w, sizeof(w));
+	else
+		__builtin_memcpy(to, a->w, sizeof(a->w));
+}
+
+/* Where in the frame the IP header is and what it is: the scalar that stands for a parsed packet.
+ */
+#define PLACE_EGRESS 0x10000
+#define PLACE_V6 0x20000
+#define PLACE(l3, dir, family) \
+	((l3) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | ((family) == FAMILY_V6 ? PLACE_V6 : 0))
+
+/* Reads the addresses once more, IPv4 ones v4-mapped. Not 0 = they are not there. */
+static __always_inline int read_addresses(struct __sk_buff *skb, __u32 place, __u8 src[16],
+					  __u8 dst[16])
+{
+	__u32 l3 = place & 0xffff;
+
+	if (place & PLACE_V6)
+		return bpf_skb_load_bytes(skb, l3 + 8, src, 16) ||
+		       bpf_skb_load_bytes(skb, l3 + 24, dst, 16);
+	__builtin_memset(src, 0, 10);
+	__builtin_memset(src + 10, 0xff, 2);
+	__builtin_memset(dst, 0, 10);
+	__builtin_memset(dst + 10, 0xff, 2);
+	return bpf_skb_load_bytes(skb, l3 + 12, src + 12, 4) ||
+	       bpf_skb_load_bytes(skb, l3 + 16, dst + 12, 4);
 }
 
 /*
@@ -142,6 +171,18 @@ static __always_inline bool has_ports(__u8 proto)
 	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP;
 }
 
+static __always_inline bool tcp_fits(__be16 offset_flags, __u32 len)
+{
+	__u32 header = (bpf_ntohs(offset_flags) >> 12) * 4;
+
+	return header >= TCP_HEADER && header <= len;
+}
+
+static __always_inline __u8 tcp_flags(__u8 tcp)
+{
+	return (tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN ? PKT_OPENS : 0;
+}
+
 /* Bytes of L4 header that a first fragment must hold and that no later one may overlap. */
 static __always_inline __u32 l4_header(__u8 proto)
 {
@@ -159,45 +200,85 @@ static __always_inline __u32 l4_header(__u8 proto)
 	return 0;
 }
 
-#include "icmp.h"
+/* What is found out about L4, as one word: ports as they stand, kind, flags. */
+#define L4_WORD(src, dst, kind, flags) \
+	((__u64)(src) | (__u64)(dst) << 16 | (__u64)(kind) << 32 | (__u64)(flags) << 40)
 
-/* Ports, TCP flags and ICMP type of a whole packet or a first fragment. False = malformed. */
-static __always_inline bool parse_l4(struct __sk_buff *skb, const enum latch_dir dir,
-				     const enum latch_family family, struct packet *p)
+/*
+ * Ports, TCP flags and ICMP type of a whole packet or a first fragment. A global function, since
+ * the verifier would else walk all that follows once for each of its branches.
+ */
+__attribute__((noinline)) __u64 parse_l4(struct __sk_buff *skb, __u32 offset, __u32 len,
+					 __u32 proto, __u32 family)
 {
-	const __u32 usual = ETH_HEADER + (family == FAMILY_V4 ? 20 : 40);
-	__u32 len = p->end - p->l4;
 	struct l4_head head;
 	__be16 offset_flags;
+	__u8 flags = 0, kind;
 
-	if (len < l4_header(p->proto))
-		return false;
-	if (!l4_header(p->proto) ||
-	    p->proto == (family == FAMILY_V4 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
-		return true;
-	if (LOAD(skb, p->l4, usual, &head))
-		return false;
-	if (has_ports(p->proto)) {
-		set_ports(p, dir, head.src, head.dst);
-	} else {
-		if (family == FAMILY_V4)
-			parse_icmp4(p, &head);
-		else
-			parse_icmp6(skb, dir, p, &head);
-		return true;
+	if (len < l4_header(proto))
+		return L4_WORD(0, 0, 0, PKT_BAD);
+	if (!has_ports(proto) && proto != (family == FAMILY_V4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+		return 0;
+	if (bpf_skb_load_bytes(skb, offset, &head, sizeof(head)))
+		return L4_WORD(0, 0, 0, PKT_BAD);
+
+	if (!has_ports(proto)) {
+		kind = head.icmp.type;
+		flags = family == FAMILY_V4 ? icmp4_flags(kind) : icmp6_flags(kind);
+		if (flags & PKT_NOFLOW)
+			return L4_WORD(0, 0, kind, flags);
+		return L4_WORD(head.icmp.id, head.icmp.id, kind, flags);
 	}
-	if (p->proto != IPPROTO_TCP)
-		return true;
+	if (proto != IPPROTO_TCP)
+		return L4_WORD(head.src, head.dst, 0, 0);
 
-	if (LOAD(skb, p->l4 + 12, usual + 12, &offset_flags))
+	if (bpf_skb_load_bytes(skb, offset + 12, &offset_flags, sizeof(offset_flags)))
+		return L4_WORD(0, 0, 0, PKT_BAD);
+	if (!tcp_fits(offset_flags, len))
+		return L4_WORD(0, 0, 0, PKT_BAD);
+	kind = bpf_ntohs(offset_flags);
+	return L4_WORD(head.src, head.dst, kind, tcp_flags(kind));
+}
+
+/* The same for what nearly every packet is: well-formed TCP or UDP at the usual place. */
+static __always_inline bool parse_usual(struct __sk_buff *skb, const enum latch_dir dir,
+					const __u32 usual, struct packet *p)
+{
+	void *head = (void *)(long)skb->data + usual;
+	void *end = (void *)(long)skb->data_end;
+	__u32 len = p->end - p->l4;
+	__be16 *ports = head;
+
+	if (p->flags || p->l4 != usual)
 		return false;
-	offset_flags = bpf_ntohs(offset_flags);
-	if ((offset_flags >> 12) * 4 < TCP_HEADER || (offset_flags >> 12) * 4 > len)
+	if (p->proto == IPPROTO_TCP) {
+		__be16 *offset_flags = head + 12;
+
+		if (len < TCP_HEADER || head + TCP_HEADER > end || !tcp_fits(*offset_flags, len))
+			return false;
+		p->kind = bpf_ntohs(*offset_flags);
+		p->flags = tcp_flags(p->kind);
+	} else if (p->proto != IPPROTO_UDP || len < UDP_HEADER || head + UDP_HEADER > end) {
 		return false;
-	p->tcp = offset_flags;
-	if ((p->tcp & (TCP_SYN | TCP_ACK)) == TCP_SYN)
-		p->flags |= PKT_OPENS;
+	}
+	set_ports(p, dir, ports[0], ports[1]);
 	return true;
+}
+
+/* False = malformed. */
+static __always_inline bool parse_transport(struct __sk_buff *skb, const enum latch_dir dir,
+					    const enum latch_family family, struct packet *p)
+{
+	const __u32 usual = ETH_HEADER + (family == FAMILY_V4 ? 20 : 40);
+	__u64 word;
+
+	if (parse_usual(skb, dir, usual, p))
+		return true;
+	word = parse_l4(skb, p->l4, p->end - p->l4, p->proto, family);
+	set_ports(p, dir, word, word >> 16);
+	p->kind = word >> 32;
+	p->flags |= word >> 40;
+	return !(p->flags & PKT_BAD);
 }
 
 static __always_inline void set_addresses(struct packet *p, const enum latch_dir dir,
@@ -235,6 +316,7 @@ static __always_inline bool parse_ip4(struct __sk_buff *skb, const enum latch_di
 	dst.v4 = ip.daddr;
 	set_addresses(p, dir, &src, &dst);
 	p->proto = ip.protocol;
+	p->l3 = offset;
 	p->l4 = offset + ip.ihl * 4;
 	p->end = packet_end(skb, offset, ip.ihl * 4, bpf_ntohs(ip.tot_len), !ip.tot_len);
 	if (!p->end || p->end < p->l4)
@@ -249,7 +331,7 @@ static __always_inline bool parse_ip4(struct __sk_buff *skb, const enum latch_di
 		}
 		p->flags = PKT_FIRST;
 	}
-	return parse_l4(skb, dir, FAMILY_V4, p);
+	return parse_transport(skb, dir, FAMILY_V4, p);
 }
 
 struct ext_header {
@@ -259,56 +341,73 @@ struct ext_header {
 	__be32 id;
 };
 
+static __always_inline bool is_ext(__u8 proto)
+{
+	return proto == IPPROTO_HOPOPTS || proto == IPPROTO_ROUTING || proto == IPPROTO_FRAGMENT ||
+	       proto == IPPROTO_AH || proto == IPPROTO_DSTOPTS;
+}
+
+/* Where extension headers end, as one word: offset, protocol, flags, fragment id. */
+#define EXT_WORD(offset, proto, flags, id) \
+	((__u64)(offset) | (__u64)(proto) << 16 | (__u64)(flags) << 24 | (__u64)(id) << 32)
+
 /*
  * Walks extension headers up to the protocol. What is not one of the known headers is the protocol
- * itself. False = malformed; that includes source routes, which hide where a packet goes.
+ * itself. Source routes count as malformed: they hide where a packet goes.
  */
-static __always_inline bool parse_ext(struct __sk_buff *skb, struct packet *p)
+__attribute__((noinline)) __u64 walk_ext(struct __sk_buff *skb, __u32 offset, __u32 end,
+					 __u32 proto)
 {
 	struct ext_header ext;
+	__u32 id = 0, len;
+	__u8 flags = 0;
 
 	for (int i = 0; i < MAX_EXT_HEADERS; i++) {
-		__u32 len;
-
-		switch (p->proto) {
-		case IPPROTO_HOPOPTS:
-		case IPPROTO_ROUTING:
-		case IPPROTO_FRAGMENT:
-		case IPPROTO_AH:
-		case IPPROTO_DSTOPTS:
+		if (offset + sizeof(ext) > end ||
+		    bpf_skb_load_bytes(skb, offset, &ext, sizeof(ext)))
 			break;
-		default:
-			return true;
-		}
-		if (p->end - p->l4 < sizeof(ext) ||
-		    bpf_skb_load_bytes(skb, p->l4, &ext, sizeof(ext)))
-			return false;
 		len = (ext.len + 1) * 8;
-		if (p->proto == IPPROTO_AH) {
+		if (proto == IPPROTO_AH) {
 			len = (ext.len + 2) * 4;
-		} else if (p->proto == IPPROTO_ROUTING) {
+		} else if (proto == IPPROTO_ROUTING) {
 			if (bpf_ntohs(ext.frag) & 0xff)
-				return false;
-		} else if (p->proto == IPPROTO_FRAGMENT) {
+				break;
+		} else if (proto == IPPROTO_FRAGMENT) {
 			len = sizeof(ext);
-			if (p->flags & (PKT_FIRST | PKT_LATER))
-				return false;
-			p->frag_id = ext.id;
+			if (flags)
+				break;
+			id = ext.id;
 			if (ext.frag & bpf_htons(IP6_OFFSET)) {
-				p->proto = ext.next;
-				p->flags = PKT_LATER;
-				return bpf_ntohs(ext.frag & bpf_htons(IP6_OFFSET)) >=
-				       l4_header(ext.next);
+				if ((bpf_ntohs(ext.frag) & IP6_OFFSET) < l4_header(ext.next))
+					break;
+				return EXT_WORD(offset + len, ext.next, PKT_LATER, id);
 			}
 			if (ext.frag & bpf_htons(IP6_MORE))
-				p->flags = PKT_FIRST;
+				flags = PKT_FIRST;
 		}
-		p->proto = ext.next;
-		p->l4 += len;
-		if (p->l4 > p->end)
-			return false;
+		proto = ext.next;
+		offset += len;
+		if (offset > end)
+			break;
+		if (!is_ext(proto))
+			return EXT_WORD(offset, proto, flags, id);
 	}
-	return false;
+	return EXT_WORD(0, 0, PKT_BAD, 0);
+}
+
+/* False = malformed. */
+static __always_inline bool skip_ext(struct __sk_buff *skb, struct packet *p)
+{
+	__u64 word;
+
+	if (!is_ext(p->proto))
+		return true;
+	word = walk_ext(skb, p->l4, p->end, p->proto);
+	p->l4 = word & 0xffff;
+	p->proto = word >> 16;
+	p->flags = word >> 24;
+	p->frag_id = word >> 32;
+	return !(p->flags & PKT_BAD) && p->l4 <= p->end;
 }
 
 /* False = malformed. */
@@ -324,16 +423,17 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, const enum latch_di
 	__builtin_memcpy(&dst, &ip.daddr, sizeof(dst));
 	set_addresses(p, dir, &src, &dst);
 	p->proto = ip.nexthdr;
+	p->l3 = offset;
 	p->hops = ip.hop_limit;
 	p->l4 = offset + sizeof(ip);
 	p->end = packet_end(skb, p->l4, 0, bpf_ntohs(ip.payload_len), !ip.payload_len);
 	if (!p->end)
 		return false;
-	if (!parse_ext(skb, p))
+	if (!skip_ext(skb, p))
 		return false;
 	if (p->flags & PKT_LATER)
 		return true;
-	return parse_l4(skb, dir, FAMILY_V6, p);
+	return parse_transport(skb, dir, FAMILY_V6, p);
 }
 
 #endif

@@ -26,9 +26,15 @@ static __always_inline __u32 interval_result(__u32 result, __u32 next, __u32 key
 	return result;
 }
 
-/* The interval of the port set that starts at block "first" and holds key. */
-static __always_inline __u32 search_set(__u32 slot, __u32 first, __u32 count, __u32 key, bool whole)
+/*
+ * The result for a port in the set of "count" breakpoints that starts at block "first". Like the
+ * judges a global function of scalars, which the verifier walks once and not once per call; a
+ * kernel before 5.12 takes no pointers there.
+ */
+__attribute__((noinline)) __u32 search_set(__u32 slot, __u32 first, __u32 count, __u32 ports)
 {
+	__u32 key = ports & PORT_KEY_MAX;
+	bool whole = ports & PORTS_WHOLE;
 	__u32 lo = 0, hi = (count + PORT_BLOCK - 1) / PORT_BLOCK, blocks = hi;
 	struct port_block *block;
 	__u32 index, next, pos;
@@ -94,7 +100,7 @@ static __always_inline __u32 rule_result(const struct rule_val *rule, __u32 slot
 	bool whole = ports & PORTS_WHOLE;
 
 	if (v.in & RES_SET)
-		return search_set(slot, v.a, v.b, key, whole);
+		return search_set(slot, v.a, v.b, ports);
 	if (whole) {
 		__u32 last = key | 0xffff;
 
@@ -184,11 +190,7 @@ found:
 	return rule_result(rule, slot, ports);
 }
 
-/*
- * The judges: one per direction and family, so that each names its maps. They are global functions
- * of scalars, which the verifier walks once each and not once per call; a kernel before 5.12 takes
- * no pointers there.
- */
+/* The judges: one per direction and family, so that each names its maps. */
 #define JUDGE4(name, dir, rules, trie)                                                  \
 	__attribute__((noinline)) __u32 name(__u32 slot, __be32 addr, __u32 ports)      \
 	{                                                                               \
@@ -214,7 +216,7 @@ JUDGE6(judge_out6, DIR_EGRESS, rules_out6, trie_out6)
  * What the slot says about traffic of the pod in direction dir with a peer; RES_INCOMPLETE, or a
  * result. ports is a port key of the destination, or PORTS_WHOLE.
  */
-static __always_inline __u32 judge(__u32 slot, enum latch_dir dir, const enum latch_family family,
+static __always_inline __u32 judge(__u32 slot, enum latch_dir dir, enum latch_family family,
 				   const union address *remote, __u32 ports)
 {
 	if (family == FAMILY_V4)
@@ -233,7 +235,7 @@ static __always_inline bool isolates(const struct slot *s)
 }
 
 /* Whether an address is one of the node's own. */
-static __always_inline bool is_node_addr(const union address *a, const enum latch_family family)
+static __always_inline bool is_node_addr(const union address *a, enum latch_family family)
 {
 	struct node_addr key;
 

@@ -7,69 +7,77 @@
 #ifndef LATCH_QUOTE_H
 #define LATCH_QUOTE_H
 
-static __always_inline bool same_address(const union address *a, const union address *b,
-					 const enum latch_family family)
-{
-	if (family == FAMILY_V4)
-		return a->v4 == b->v4;
-	return a->d[0] == b->d[0] && a->d[1] == b->d[1];
-}
+#define QUOTE_OK 0x10000000000ULL
 
-/* False = nothing that could belong to a flow is quoted. The quote may end after its ports. */
-static __always_inline bool quoted_key(const struct env *e, const enum latch_dir dir,
-				       const enum latch_family family, const struct packet *p,
-				       union flow_key *key)
+/*
+ * Ports and protocol of the quoted packet and QUOTE_OK, or 0 if nothing that could belong to a flow
+ * is quoted. The quote may end after its ports.
+ */
+__attribute__((noinline)) __u64 read_quote(struct __sk_buff *skb, __u32 l3, __u32 l4, __u32 end,
+					   __u32 family)
 {
-	struct packet q = {.l4 = p->l4 + ICMP_HEADER, .end = p->end};
-	struct __sk_buff *skb = e->skb;
-	union address src = {}, dst = {};
-	__be16 ports[2];
+	struct packet q = {.l4 = l4 + ICMP_HEADER, .end = end};
+	union address outer = {}, inner = {};
+	struct l4_head head;
+	__be16 ports[2] = {};
 
 	if (family == FAMILY_V4) {
 		struct iphdr ip;
 
-		if (q.end - q.l4 < sizeof(ip) || bpf_skb_load_bytes(skb, q.l4, &ip, sizeof(ip)) ||
+		if (q.l4 + sizeof(ip) > end || bpf_skb_load_bytes(skb, q.l4, &ip, sizeof(ip)) ||
 		    ip.version != 4 || ip.ihl < 5 || (ip.frag_off & bpf_htons(IP4_OFFSET)))
-			return false;
-		src.v4 = ip.saddr;
-		dst.v4 = ip.daddr;
+			return 0;
+		if (bpf_skb_load_bytes(skb, l3 + 16, &outer, sizeof(outer.v4)) ||
+		    outer.v4 != ip.saddr)
+			return 0;
 		q.proto = ip.protocol;
 		q.l4 += ip.ihl * 4;
 	} else {
 		struct ipv6hdr ip;
 
-		if (q.end - q.l4 < sizeof(ip) || bpf_skb_load_bytes(skb, q.l4, &ip, sizeof(ip)) ||
+		if (q.l4 + sizeof(ip) > end || bpf_skb_load_bytes(skb, q.l4, &ip, sizeof(ip)) ||
 		    ip.version != 6)
-			return false;
-		__builtin_memcpy(&src, &ip.saddr, sizeof(src));
-		__builtin_memcpy(&dst, &ip.daddr, sizeof(dst));
+			return 0;
+		__builtin_memcpy(&inner, &ip.saddr, sizeof(inner));
+		if (bpf_skb_load_bytes(skb, l3 + 24, &outer, sizeof(outer)) ||
+		    outer.d[0] != inner.d[0] || outer.d[1] != inner.d[1])
+			return 0;
 		q.proto = ip.nexthdr;
 		q.l4 += sizeof(ip);
-		if (!parse_ext(skb, &q) || (q.flags & PKT_LATER))
-			return false;
+		if (!skip_ext(skb, &q) || (q.flags & PKT_LATER))
+			return 0;
 	}
-	if (!same_address(&src, dir == DIR_INGRESS ? &p->local : &p->remote, family))
-		return false;
 
 	if (has_ports(q.proto)) {
-		if (q.l4 + sizeof(ports) > q.end ||
+		if (q.l4 + sizeof(ports) > end ||
 		    bpf_skb_load_bytes(skb, q.l4, ports, sizeof(ports)))
-			return false;
+			return 0;
 	} else if (q.proto == (family == FAMILY_V4 ? IPPROTO_ICMP : IPPROTO_ICMPV6)) {
-		struct l4_head head;
-
-		if (q.l4 + sizeof(head) > q.end ||
+		if (q.l4 + sizeof(head) > end ||
 		    bpf_skb_load_bytes(skb, q.l4, &head, sizeof(head)) ||
 		    !is_echo(family, head.icmp.type))
-			return false;
+			return 0;
 		ports[0] = ports[1] = head.icmp.id;
-	} else {
-		ports[0] = ports[1] = 0;
 	}
+	return QUOTE_OK | (__u64)ports[0] | (__u64)ports[1] << 16 | (__u64)q.proto << 32;
+}
+
+/* False = the error is about no flow. */
+static __always_inline bool quoted_key(const struct env *e, const enum latch_dir dir,
+				       const enum latch_family family, const struct packet *p,
+				       union flow_key *key)
+{
+	__u32 to = p->l4 + ICMP_HEADER + (family == FAMILY_V4 ? 16 : 24);
+	union address dst = {};
+	__u64 quote;
+
+	quote = read_quote(e->skb, p->l3, p->l4, p->end, family);
+	if (!quote || bpf_skb_load_bytes(e->skb, to, &dst, family == FAMILY_V4 ? 4 : 16))
+		return false;
 	if (dir == DIR_INGRESS)
-		make_key(key, family, e->pod, &src, &dst, ports[0], ports[1], q.proto);
+		make_key(key, family, e->pod, &p->local, &dst, quote, quote >> 16, quote >> 32);
 	else
-		make_key(key, family, e->pod, &dst, &src, ports[1], ports[0], q.proto);
+		make_key(key, family, e->pod, &dst, &p->remote, quote >> 16, quote, quote >> 32);
 	return true;
 }
 

@@ -7,114 +7,37 @@
 #define VERDICT_DROP 2	/* TC_ACT_SHOT */
 
 /* The only place that knows what the kernel wants to hear. */
-static __always_inline int tc_action(bool allow)
+static __always_inline int tc_action(__u32 allow)
 {
 	return allow ? VERDICT_NEXT : VERDICT_DROP;
 }
 
 static __always_inline bool is_spoofed(const struct env *e, const enum latch_family family,
-				       const struct packet *p)
+				       const struct packet *p, bool link)
 {
 	if (!(e->pod->flags & POD_F_ANTISPOOF))
 		return false;
 	if (family == FAMILY_V4)
 		return !p->local.v4 || !is_pod_addr(e->pod, &p->local, family);
 	if (is_unspecified6(&p->local))
-		return !(p->flags & PKT_LINK);
+		return !link;
 	return !is_link_local(&p->local) && !is_pod_addr(e->pod, &p->local, family);
-}
-
-/*
- * Traffic into the pod that no policy can cut: of the node itself (D3), or of the pod to itself by
- * way of a service (D2). REASON_POLICY = neither.
- */
-static __always_inline __u8 exemption(const struct env *e, const enum latch_dir dir,
-				      const enum latch_family family, const struct packet *p)
-{
-	if (dir != DIR_INGRESS)
-		return REASON_POLICY;
-	if (from_node(e, dir))
-		return REASON_NODE;
-	if (e->skb->ingress_ifindex == e->skb->ifindex)
-		return REASON_HAIRPIN;
-	if ((e->node->flags & NODE_F_ADDRESS_IS_NODE) && is_node_addr(&p->remote, family))
-		return REASON_NODE;
-	return REASON_POLICY;
 }
 
 /* A packet of a known, live flow. */
 static __always_inline void judge_known(const struct env *e, const enum latch_dir dir,
 					const enum latch_family family, const struct packet *p,
-					const union flow_key *key, struct flow *f,
+					const union flow_key *key, struct flow *f, __u32 timeout,
 					struct verdict *v)
 {
-	v->allow = true;
 	if (f->generation != e->generation && !(f->flags & FLOW_F_EXEMPT) &&
-	    !rejudge(e, family, key, f, v) && !from_node(e, dir)) {
-		v->allow = false;
+	    !rejudge(e, family, key, f, v) &&
+	    (dir == DIR_EGRESS || e->skb->ingress_ifindex)) /* not the node's own (D3) */
 		return;
-	}
-	v->reason = REASON_FLOW;
-	if (p->flags & PKT_ERROR)
-		v->reason = REASON_RELATED;
-	else
-		touch(e, dir, p, f);
-}
-
-/*
- * A packet without a flow. TCP that does not begin a connection may belong to one that is older
- * than the table (D7): it passes if either side may have opened it, and is recorded only as
- * opened by its own.
- */
-static __always_inline void judge_new(const struct env *e, const enum latch_dir dir,
-				      const enum latch_family family, const struct packet *p,
-				      struct verdict *v, __u8 *flags)
-{
-	__u32 slot = after(e->slot_id, e->generation);
-	bool midstream = p->proto == IPPROTO_TCP && !(p->flags & PKT_OPENS);
-	__u32 other;
-
-	v->reason = exemption(e, dir, family, p);
-	v->admits = !midstream || !(p->tcp & (TCP_SYN | TCP_RST));
-	if (v->reason != REASON_POLICY) {
-		*flags = FLOW_F_EXEMPT;
-		v->result = RES_ALLOW;
-		v->allow = true;
-		/*
-		 * The pod chose the source of what comes back to it, unless spoofing is refused. It
-		 * must not be able to make itself a flow to anywhere.
-		 */
-		if (v->reason == REASON_HAIRPIN && !(e->pod->flags & POD_F_ANTISPOOF))
-			v->admits = false;
-		return;
-	}
-
-	v->result =
-		judge(slot, dir, family, &p->remote, port_key(p->proto, dir, p->lport, p->rport));
-	v->allow = v->result & RES_ALLOW;
-	if (v->result & RES_INCOMPLETE) {
-		v->reason = REASON_INCOMPLETE;
-		return;
-	}
-	if (!v->allow && dir == DIR_EGRESS && to_node(e, &p->remote, family)) {
-		v->reason = REASON_NODE;
-		v->allow = true;
-		*flags = FLOW_F_EXEMPT;
-		return;
-	}
-	if (!midstream)
-		return;
-	*flags = FLOW_F_GUESSED;
-	if (v->allow && !(p->tcp & TCP_SYN))
-		return;
-
-	other = judge(slot, !dir, family, &p->remote, port_key(p->proto, !dir, p->lport, p->rport));
-	v->admits = false;
-	v->allow = other & RES_ALLOW;
-	if (v->allow) {
-		v->result = other;
-		v->reason = REASON_REPLY;
-	}
+	v->allow = true;
+	v->reason = p->flags & PKT_ERROR ? REASON_RELATED : REASON_FLOW;
+	if (v->reason == REASON_FLOW)
+		touch(e, dir, p, f, timeout);
 }
 
 /* Everything but the parsing. */
@@ -122,16 +45,18 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 					 const enum latch_family family, const struct packet *p,
 					 struct verdict *v)
 {
+	bool link = family == FAMILY_V6 && p->proto == IPPROTO_ICMPV6 && (p->flags & PKT_NOFLOW) &&
+		    is_discovery(e->skb, dir, p);
 	bool keyed, known = false;
 	union flow_key key;
 	struct flow *f;
-	__u8 flags = 0;
+	__u32 timeout;
 
-	if (dir == DIR_EGRESS && is_spoofed(e, family, p)) {
+	if (dir == DIR_EGRESS && is_spoofed(e, family, p, link)) {
 		v->reason = REASON_SPOOF;
 		return;
 	}
-	if (p->flags & PKT_LINK) {
+	if (link) {
 		v->reason = REASON_LINK;
 		v->allow = true;
 		return;
@@ -141,11 +66,7 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 		return;
 	}
 	if (p->flags & PKT_LATER) {
-		v->reason = exemption(e, dir, family, p);
-		if (v->reason == REASON_POLICY)
-			judge_later(e, dir, family, p, v);
-		else
-			v->allow = true;
+		*v = judge_later(e, dir, family, p);
 		return;
 	}
 
@@ -158,18 +79,21 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 	/* The rules decide about a TCP connection that begins, whatever the table says (D13). */
 	if (keyed && !(p->proto == IPPROTO_TCP && (p->flags & PKT_OPENS))) {
 		f = find_flow(&key, family);
-		known = f && is_live(e, f->stamp, timeout_of(e->node, p->proto, f->state));
+		timeout = f ? timeout_of(e->node, flow_proto(&key, family), f->state) : 0;
+		known = f && is_live(e->now, f->stamp, timeout);
 		/* An echo request is no answer either, but must not replace the flow of the other.
 		 */
 		if (known && !((p->flags & PKT_OPENS) && f->dir != dir)) {
-			judge_known(e, dir, family, p, &key, f, v);
+			judge_known(e, dir, family, p, &key, f, timeout, v);
 			return;
 		}
 	}
 
-	judge_new(e, dir, family, p, v, &flags);
-	v->admits = v->admits && v->allow && !known && !(p->flags & PKT_NOFLOW);
-	if (v->admits && !record(e, dir, family, &key, v->result, flags)) {
+	*v = decide_new(e->skb, after(e->slot_id, e->generation), dir, family,
+			e->pod->flags & POD_F_ANTISPOOF, p);
+	if (known || (p->flags & PKT_NOFLOW))
+		v->admits = false;
+	if (v->admits && !record(e, dir, family, &key, v)) {
 		v->admits = false;
 		if (isolates(e->slot)) {
 			v->allow = false;
@@ -178,9 +102,15 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 	}
 }
 
+static __always_inline __u64 verdict_word(const struct verdict *v)
+{
+	return VERDICT_WORD(v->result, v->reason, v->allow, v->admits, v->flow_flags);
+}
+
 static __always_inline int judge_ip(const struct env *e, const enum latch_dir dir,
 				    const enum latch_family family, __u32 offset)
 {
+	__u32 place = PLACE(offset, dir, family);
 	struct verdict v = {};
 	struct packet p = {};
 
@@ -188,35 +118,23 @@ static __always_inline int judge_ip(const struct env *e, const enum latch_dir di
 				  parse_ip6(e->skb, dir, offset, &p)) {
 		judge_packet(e, dir, family, &p, &v);
 		if (p.flags & PKT_FIRST)
-			remember(e, dir, family, &p, &v);
+			remember_first(e->skb, place, e->pod->pod, PROTO_ID(&p), verdict_word(&v));
 	} else {
 		v.reason = REASON_MALFORMED;
 		v.allow = (e->slot->flags & SLOT_F_COMPLETE) && !isolates(e->slot);
 	}
 	if (v.reason != REASON_FLOW)
-		report(e, dir, family, &p, &v);
+		report(e->skb, e->slot_id, place, WHAT(p.lport, p.rport, p.proto, 0, 0),
+		       verdict_word(&v));
 	return tc_action(v.allow);
 }
 
-/* Neither IP nor ARP, and so beyond policy: passes only where no policy bears on the pod. */
-static __always_inline int judge_other(const struct env *e, const enum latch_dir dir)
+/* What cannot be judged, as it is not IP, or because the pod or its rules are not known. */
+static __always_inline int refuse(struct __sk_buff *skb, const enum latch_dir dir, __u32 slot,
+				  __u8 reason, bool allow)
 {
-	bool allow = (e->slot->flags & SLOT_F_COMPLETE) && !isolates(e->slot);
-	struct verdict v = {.reason = REASON_ETHERTYPE, .allow = allow};
-	struct packet p = {};
-
-	report(e, dir, FAMILY_V6, &p, &v);
+	report(skb, slot, PLACE(0, dir, FAMILY_V6), 0, VERDICT_WORD(0, reason, allow, 0, 0));
 	return tc_action(allow);
-}
-
-static __always_inline struct pod_state *find_pod(__u32 ifindex)
-{
-	__u32 index = ifindex & (POD_STATE_SIZE - 1);
-	struct pod_state *pod = bpf_map_lookup_elem(&pod_state, &index);
-
-	if (pod && pod->ifindex == ifindex)
-		return pod;
-	return bpf_map_lookup_elem(&pod_state_hash, &ifindex);
 }
 
 static __always_inline int judge_frame(struct __sk_buff *skb, const enum latch_dir dir)
@@ -230,17 +148,13 @@ static __always_inline int judge_frame(struct __sk_buff *skb, const enum latch_d
 		return tc_action(true);
 
 	e.pod = find_pod(skb->ifindex);
-	if (!e.pod) {
-		count(COUNTER_NO_SLOT, dir, REASON_NO_STATE, false);
-		return tc_action(false);
-	}
+	if (!e.pod)
+		return refuse(skb, dir, COUNTER_NO_SLOT, REASON_NO_STATE, false);
 	e.slot_id = *(volatile __u32 *)&e.pod->slot;
 	e.slot = bpf_map_lookup_elem(&slots, &e.slot_id);
 	e.node = bpf_map_lookup_elem(&node, &zero);
-	if (!e.slot || !e.node) {
-		count(e.slot_id, dir, REASON_INCOMPLETE, false);
-		return tc_action(false);
-	}
+	if (!e.slot || !e.node)
+		return refuse(skb, dir, e.slot_id, REASON_INCOMPLETE, false);
 	e.generation = *(volatile __u32 *)&e.slot->generation;
 	e.now = stamp_now();
 
@@ -248,7 +162,9 @@ static __always_inline int judge_frame(struct __sk_buff *skb, const enum latch_d
 		return judge_ip(&e, dir, FAMILY_V4, offset);
 	if (type == bpf_htons(ETH_P_IPV6))
 		return judge_ip(&e, dir, FAMILY_V6, offset);
-	return judge_other(&e, dir);
+	/* Beyond policy: passes only where no policy bears on the pod. */
+	return refuse(skb, dir, e.slot_id, REASON_ETHERTYPE,
+		      (e.slot->flags & SLOT_F_COMPLETE) && !isolates(e.slot));
 }
 
 #endif

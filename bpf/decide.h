@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The verdict on a packet without a flow, and anew on a flow whose policy has changed: the rules,
+ * and the traffic that rules do not govern.
+ *
+ * These are global functions of scalars, like the judges: what they find out comes back as a word
+ * of which the verifier knows nothing, so that it walks what follows once and not once per verdict.
+ */
+#ifndef LATCH_DECIDE_H
+#define LATCH_DECIDE_H
+
+struct verdict {
+	__u32 result;
+	__u8 reason;
+	__u8 allow;
+	__u8 admits;	 /* a flow is to be recorded */
+	__u8 flow_flags; /* of that flow */
+};
+
+#define VERDICT_WORD(result, reason, allow, admits, flow_flags)                                   \
+	((__u64)(result) | (__u64)(reason) << 32 | (__u64)(allow) << 40 | (__u64)(admits) << 48 | \
+	 (__u64)(flow_flags) << 56)
+
+#define PROTO_ID(p) ((__u64)(p)->proto << 32 | (p)->frag_id)
+
+static __always_inline struct verdict verdict_of(__u64 word)
+{
+	return (struct verdict){
+		.result = word,
+		.reason = word >> 32,
+		.allow = word >> 40,
+		.admits = word >> 48,
+		.flow_flags = word >> 56,
+	};
+}
+
+/* Where a packet is judged: a PLACE with the slot for l3, and flags of either function. */
+#define WHERE_ANTISPOOF 0x40000
+#define WHERE_GUESSED 0x80000
+#define WHERE(slot, dir, family, flags)                      \
+	((slot) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | \
+	 ((family) == FAMILY_V6 ? PLACE_V6 : 0) | (flags))
+
+/* What is judged: ports as they stand, protocol, packet.kind, packet.flags. */
+#define WHAT(lport, rport, proto, kind, flags)                                                \
+	((__u64)(lport) | (__u64)(rport) << 16 | (__u64)(proto) << 32 | (__u64)(kind) << 40 | \
+	 (__u64)(flags) << 48)
+
+struct asked {
+	union address remote;
+	enum latch_family family;
+	enum latch_dir dir;
+	__u32 slot;
+	__be16 lport;
+	__be16 rport;
+	__u8 proto;
+	__u8 kind;
+	__u8 flags;
+};
+
+static __always_inline struct asked asked_of(__u32 where, __u64 hi, __u64 lo, __u64 what)
+{
+	return (struct asked){
+		.remote.d = {hi, lo},
+		.family = where & PLACE_V6 ? FAMILY_V6 : FAMILY_V4,
+		.dir = where & PLACE_EGRESS ? DIR_EGRESS : DIR_INGRESS,
+		.slot = where & 0xffff,
+		.lport = what,
+		.rport = what >> 16,
+		.proto = what >> 32,
+		.kind = what >> 40,
+		.flags = what >> 48,
+	};
+}
+
+/*
+ * value, usable only once seen has been read: an address dependency, which arm64 keeps. A flow must
+ * not carry a generation that is newer than the rules it was judged by.
+ */
+static __always_inline __u32 after(__u32 value, __u32 seen)
+{
+	__u64 v = value, s = seen;
+
+	asm volatile("%1 ^= %1\n\t%0 += %1" : "+r"(v), "+r"(s));
+	return v;
+}
+
+/* What the rules say in direction dir; the port is the one that an opener there would name. */
+static __always_inline __u32 ask_rules(const struct asked *a, enum latch_dir dir)
+{
+	__u32 port = 0;
+
+	if (has_ports(a->proto))
+		port = bpf_ntohs(dir == DIR_EGRESS ? a->rport : a->lport);
+	return judge(a->slot, dir, a->family, &a->remote, (__u32)a->proto << 16 | port);
+}
+
+/*
+ * Traffic into the pod that no policy can cut: of the node itself (D3), or of the pod to itself by
+ * way of a service (D2). REASON_POLICY = neither.
+ */
+static __always_inline __u8 exemption(struct __sk_buff *skb, const struct node *n,
+				      enum latch_dir dir, enum latch_family family,
+				      const union address *remote)
+{
+	if (dir != DIR_INGRESS)
+		return REASON_POLICY;
+	if (!skb->ingress_ifindex)
+		return REASON_NODE;
+	if (skb->ingress_ifindex == skb->ifindex)
+		return REASON_HAIRPIN;
+	if ((n->flags & NODE_F_ADDRESS_IS_NODE) && is_node_addr(remote, family))
+		return REASON_NODE;
+	return REASON_POLICY;
+}
+
+/* D8: what a pod sends to its own node passes, unless a switch has it judged. */
+static __always_inline bool to_node(const struct node *n, enum latch_dir dir,
+				    enum latch_family family, const union address *remote)
+{
+	return dir == DIR_EGRESS && !(n->flags & NODE_F_JUDGE_TO_NODE) &&
+	       is_node_addr(remote, family);
+}
+
+/*
+ * The verdict on a packet without a flow. TCP that does not begin a connection may belong to one
+ * that is older than the table (D7): it passes if either side may have opened it, and is recorded
+ * only as opened by its own.
+ */
+__attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 where, __u64 hi,
+						  __u64 lo, __u64 what)
+{
+	struct asked a = asked_of(where, hi, lo, what);
+	bool midstream = a.proto == IPPROTO_TCP && !(a.flags & PKT_OPENS);
+	bool admits = !midstream || !(a.kind & (TCP_SYN | TCP_RST));
+	__u32 zero = 0, own, other;
+	struct node *n;
+	__u8 reason;
+
+	n = bpf_map_lookup_elem(&node, &zero);
+	if (!n)
+		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
+
+	reason = exemption(skb, n, a.dir, a.family, &a.remote);
+	/*
+	 * The pod chose the source of what comes back to it, unless spoofing is refused. It must
+	 * not be able to make itself a flow to anywhere.
+	 */
+	if (reason == REASON_HAIRPIN && !(where & WHERE_ANTISPOOF))
+		admits = false;
+	if (reason != REASON_POLICY)
+		return VERDICT_WORD(RES_ALLOW, reason, 1, admits, FLOW_F_EXEMPT);
+
+	own = ask_rules(&a, a.dir);
+	if (own & RES_INCOMPLETE)
+		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
+	if (!midstream && (own & RES_ALLOW))
+		return VERDICT_WORD(own, REASON_POLICY, 1, admits, 0);
+	if (!(own & RES_ALLOW) && to_node(n, a.dir, a.family, &a.remote))
+		return VERDICT_WORD(own, REASON_NODE, 1, admits, FLOW_F_EXEMPT);
+	if (!midstream)
+		return VERDICT_WORD(own, REASON_POLICY, 0, 0, 0);
+	if ((own & RES_ALLOW) && !(a.kind & TCP_SYN))
+		return VERDICT_WORD(own, REASON_POLICY, 1, admits, FLOW_F_GUESSED);
+
+	other = ask_rules(&a, !a.dir);
+	if (other & RES_ALLOW)
+		return VERDICT_WORD(other, REASON_REPLY, 1, 0, 0);
+	return VERDICT_WORD(own & RES_RULE_MASK, REASON_POLICY, 0, 0, 0);
+}
+
+/*
+ * The verdict on a flow opened in the direction of "where". One that was met in mid-stream may have
+ * been opened by either side; REASON_REPLY then tells that it was the other one.
+ */
+__attribute__((noinline)) __u64 decide_known_flow(__u32 where, __u64 hi, __u64 lo, __u64 what)
+{
+	struct asked a = asked_of(where, hi, lo, what);
+	__u32 zero = 0, own, other;
+	struct node *n;
+
+	n = bpf_map_lookup_elem(&node, &zero);
+	if (!n)
+		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
+
+	own = ask_rules(&a, a.dir);
+	if (own & RES_INCOMPLETE)
+		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
+	if (own & RES_ALLOW)
+		return VERDICT_WORD(own, REASON_POLICY, 1, 0, 0);
+	if (to_node(n, a.dir, a.family, &a.remote))
+		return VERDICT_WORD(own, REASON_NODE, 1, 0, FLOW_F_EXEMPT);
+	if (where & WHERE_GUESSED) {
+		other = ask_rules(&a, !a.dir);
+		if (other & RES_ALLOW)
+			return VERDICT_WORD(other, REASON_REPLY, 1, 0, 0);
+	}
+	return VERDICT_WORD(own, REASON_POLICY, 0, 0, 0);
+}
+
+static __always_inline struct verdict decide_new(struct __sk_buff *skb, __u32 slot,
+						 const enum latch_dir dir,
+						 const enum latch_family family, bool antispoof,
+						 const struct packet *p)
+{
+	__u32 where = WHERE(slot, dir, family, antispoof ? WHERE_ANTISPOOF : 0);
+
+	return verdict_of(decide_new_packet(skb, where, p->remote.d[0], p->remote.d[1],
+					    WHAT(p->lport, p->rport, p->proto, p->kind, p->flags)));
+}
+
+static __always_inline struct verdict decide_flow(__u32 slot, enum latch_dir dir,
+						  const enum latch_family family, bool guessed,
+						  const union address *remote, __be16 lport,
+						  __be16 rport, __u8 proto)
+{
+	__u32 where = WHERE(slot, dir, family, guessed ? WHERE_GUESSED : 0);
+
+	return verdict_of(decide_known_flow(where, remote->d[0], remote->d[1],
+					    WHAT(lport, rport, proto, 0, 0)));
+}
+
+#endif
