@@ -1,0 +1,55 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// status tells whether an ADD could succeed now: bpffs is there, the kernel has what the programs
+// need, and latchd publishes policy. Runtimes ask every few seconds, so it loads nothing.
+func status(_ context.Context, c *call) error {
+	if c.confErr != nil {
+		return c.confErr
+	}
+	if err := pins.EnsureBPFFS(c.conf.Bpffs); err != nil {
+		return notAvailable(err)
+	}
+	if err := probeKernel(); err != nil {
+		return notAvailable(err)
+	}
+	s, err := state.New(c.conf.StateDir).ReadStatus()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return notAvailable(errors.New("latchd has not reported yet"))
+	case err != nil:
+		return notAvailable(err)
+	case !s.Ready:
+		return notAvailable(fmt.Errorf("latchd is not ready: %s", s.Message))
+	}
+	return nil
+}
+
+// probeKernel asks for the newest features of the kernels that are supported.
+func probeKernel() error {
+	if err := features.HaveProgramType(ebpf.SchedCLS); err != nil {
+		return fmt.Errorf("probe sched_cls programs: %w", err)
+	}
+	if err := features.HaveMapType(ebpf.RingBuf); err != nil {
+		return fmt.Errorf("probe ring buffer maps (Linux 5.8): %w", err)
+	}
+	return nil
+}
+
+// notAvailable makes the code that keeps runtimes from starting pods.
+func notAvailable(err error) error {
+	return types.NewError(types.ErrPluginNotAvailable, "latch cannot enforce policy: "+oneLine(err), "")
+}
