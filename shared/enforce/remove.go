@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/identity"
@@ -53,12 +54,24 @@ func (e *Enforcer) removeOne(ctx context.Context, o *objects, a state.Attachment
 		if err == nil && now.Identifier == a.Identifier {
 			err = e.removeLocked(o, held, now, open)
 		}
-		err = errors.Join(err, held.Release())
+		err = errors.Join(err, e.unlock(held, a.Identifier))
 		if err != nil || now.Identifier == a.Identifier || now.Identifier == "" {
 			return err
 		}
 		a = now
 	}
+}
+
+// unlock releases the lock of an identifier, and removes its file when there is nothing left to lock.
+func (e *Enforcer) unlock(held *lock.Held, id identity.Identifier) error {
+	members, err := e.store.Members(id)
+	if err != nil || len(members) > 0 {
+		return errors.Join(err, held.Release())
+	}
+	if _, err := e.store.ReadIdentifier(id); !errors.Is(err, fs.ErrNotExist) {
+		return held.Release()
+	}
+	return held.ReleaseAndRemove()
 }
 
 func (e *Enforcer) removeLocked(o *objects, held *lock.Held, a state.Attachment, open bool) error {
