@@ -124,7 +124,7 @@ func (i inventory) programs() error {
 		if err != nil {
 			return err
 		}
-		if isOurs(info.Name) {
+		if isOurs(info.Name) && !heldElsewhere(id) {
 			i.add("program %s (id %d)", info.Name, id)
 		}
 	}
@@ -132,4 +132,20 @@ func (i inventory) programs() error {
 
 func isOurs(program string) bool {
 	return program == "from_pod" || program == "to_pod" || strings.HasPrefix(program, "latch")
+}
+
+// heldElsewhere tells whether another process holds the program: then it is that process's.
+func heldElsewhere(id ebpf.ProgramID) bool {
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is good
+	self := fmt.Sprintf("/proc/%d/", os.Getpid())
+	for _, l := range links {
+		if target, err := os.Readlink(l); err != nil || target != "anon_inode:bpf-prog" || strings.HasPrefix(l, self) {
+			continue
+		}
+		info, _ := os.ReadFile(strings.Replace(l, "/fd/", "/fdinfo/", 1)) // gone: holds nothing
+		if strings.Contains(string(info), fmt.Sprintf("prog_id:\t%d\n", id)) {
+			return true
+		}
+	}
+	return false
 }
