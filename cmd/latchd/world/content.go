@@ -1,0 +1,151 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// content is what a policy says at the moment, merged from its endpoints objects. It is shared by all
+// identifiers that the policy selects.
+type content struct {
+	version  uint64 // unlike that of any other content of this World
+	pending  bool   // rules are not known
+	vanished bool   // rules are the last ones known
+	policy   policy.Policy
+	cluster  policy.ClusterPolicy
+	problems []apis.Problem
+}
+
+// isolates says whether the policy isolates a direction, which a cluster policy never does.
+func (c *content) isolates(d policy.Direction) bool { return c.policy.Isolates[d] }
+
+// content returns the merged content, built again if something changed.
+func (w *World) content(p *policyState) *content {
+	if p.built == nil {
+		w.versions++
+		p.built = p.build(w.versions)
+	}
+	return p.built
+}
+
+// sorted returns the endpoints objects in the order of their names.
+func (p *policyState) sorted() []*chunk {
+	out := make([]*chunk, 0, len(p.chunks))
+	for _, name := range slices.Sorted(maps.Keys(p.chunks)) {
+		out = append(out, p.chunks[name])
+	}
+	return out
+}
+
+func (p *policyState) build(version uint64) *content {
+	c := &content{version: version, pending: len(p.chunks) == 0 && len(p.leaving) == 0}
+	c.vanished = len(p.chunks) == 0 && !c.pending
+	c.problems = slices.Clone(p.own.problems)
+	chunks := p.sorted()
+	for _, k := range chunks {
+		c.problems = append(c.problems, k.problems...)
+	}
+	for _, l := range p.leaving {
+		chunks = append(chunks, l.chunk)
+	}
+	if c.pending || c.vanished {
+		message := "has no endpoints objects: pods being created are isolated without rules"
+		if c.vanished {
+			message = "lost its endpoints objects: the last rules stay in force"
+		}
+		c.problems = append(c.problems, apis.Problem{Object: refString(p.ref), Message: message})
+	}
+	if p.ref.Kind == apis.KindClusterNetworkPolicy {
+		p.buildCluster(c, chunks)
+		return c
+	}
+	c.policy.Ref = p.ref
+	if c.pending {
+		c.policy.Isolates = p.own.pending
+	}
+	for _, d := range policy.Directions {
+		lists := make([][]policy.Rule, 0, len(chunks))
+		for _, k := range chunks {
+			c.policy.Isolates[d] = c.policy.Isolates[d] || k.isolates[d]
+			lists = append(lists, k.rules[d])
+		}
+		c.policy.Rules[d] = union(lists, len(p.leaving) > 0, ruleKey)
+	}
+	return c
+}
+
+func (p *policyState) buildCluster(c *content, chunks []*chunk) {
+	tier, priority := p.own.tier, p.own.priority
+	if !p.object && len(chunks) > 0 {
+		tier, priority = chunks[0].tier, chunks[0].priority
+	}
+	c.cluster.Ref = p.ref
+	for _, d := range policy.Directions {
+		lists := make([][]policy.ClusterRule, 0, len(chunks))
+		for _, k := range chunks {
+			lists = append(lists, k.cluster[d])
+		}
+		c.cluster.Rules[d] = union(lists, len(p.leaving) > 0, clusterKey)
+		if c.pending && p.own.pending[d] {
+			c.cluster.Rules[d] = denyAll()
+		}
+	}
+	report := func(format string, args ...any) {
+		c.problems = append(c.problems, apis.Problem{Object: refString(p.ref), Message: fmt.Sprintf(format, args...)})
+	}
+	if priority < 0 || priority > 1000 {
+		report("priority %d is not in 0..1000 and taken for the nearest that is", priority)
+		priority = min(max(priority, 0), 1000)
+	}
+	c.cluster.Priority = int(priority)
+	switch tier {
+	case v1alpha1.TierAdmin:
+		c.cluster.Tier = policy.TierAdmin
+	case v1alpha1.TierBaseline:
+		c.cluster.Tier = policy.TierBaseline
+	default:
+		report("tier %q is not known: only its Deny rules count, in the Admin tier", tier)
+		c.cluster.Tier = policy.TierAdmin
+		for _, d := range policy.Directions {
+			c.cluster.Rules[d] = slices.DeleteFunc(slices.Clone(c.cluster.Rules[d]), func(r policy.ClusterRule) bool {
+				return r.Action != policy.ActionDeny
+			})
+		}
+	}
+}
+
+// denyAll is what stands for the unknown Deny rules of a cluster policy.
+func denyAll() []policy.ClusterRule {
+	var rules []policy.ClusterRule
+	for _, block := range []string{"0.0.0.0/0", "::/0"} {
+		rules = append(rules, policy.ClusterRule{
+			Rule:   policy.Rule{Peer: policy.Peer{Block: netip.MustParsePrefix(block)}, AllPorts: true},
+			Action: policy.ActionDeny,
+		})
+	}
+	return rules
+}
+
+// union joins lists of rules. With old versions among them most rules are there twice: they are dropped.
+func union[R any](lists [][]R, unique bool, key func(R) string) []R {
+	if len(lists) == 1 {
+		return lists[0]
+	}
+	out := slices.Concat(lists...)
+	if !unique {
+		return out
+	}
+	seen := make(map[string]struct{}, len(out))
+	return slices.DeleteFunc(out, func(r R) bool {
+		k := key(r)
+		_, twice := seen[k]
+		seen[k] = struct{}{}
+		return twice
+	})
+}

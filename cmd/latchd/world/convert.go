@@ -1,0 +1,294 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// maxProblems bounds what is reported about one object.
+const maxProblems = 16
+
+// converter turns an endpoints object into a chunk and collects what is wrong with it.
+type converter struct {
+	object   string
+	problems []apis.Problem
+	more     int
+	domains  int // rules that match nothing, as they name a domain
+}
+
+func (c *converter) report(field, format string, args ...any) {
+	if len(c.problems) == maxProblems {
+		c.more++
+		return
+	}
+	c.problems = append(c.problems, apis.Problem{Object: c.object, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// done returns all problems.
+func (c *converter) done() []apis.Problem {
+	last := func(format string, args ...any) {
+		c.problems = append(c.problems, apis.Problem{Object: c.object, Message: fmt.Sprintf(format, args...)})
+	}
+	if c.more > 0 {
+		last("%d more rules are malformed", c.more)
+	}
+	if c.domains > 0 {
+		last("%d rules name a domain, which is not supported: they match nothing", c.domains)
+	}
+	return c.problems
+}
+
+func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Options) *chunk {
+	c := converter{object: ref.String()}
+	out := &chunk{name: o.Name}
+	out.isolates, c.problems = isolation2(o.Spec.PodIsolation, c.object, "spec.podIsolation", c.problems)
+	out.rules[policy.Ingress] = c.rules("spec.ingress", o.Spec.Ingress)
+	out.rules[policy.Egress] = c.rules("spec.egress", o.Spec.Egress)
+	var err error
+	if out.selector, err = podSelector(o.Spec.PodSelector); err != nil {
+		c.report("spec.podSelector", "%v", err)
+	}
+	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
+	out.problems = c.done()
+	return out
+}
+
+func convertClusterPolicyEndpoint(o *v1alpha1.ClusterPolicyEndpoint, ref apis.Ref, opts Options) *chunk {
+	c := converter{object: ref.String()}
+	out := &chunk{name: o.Name, tier: o.Spec.Tier, priority: o.Spec.Priority}
+	out.cluster[policy.Ingress] = c.clusterRules("spec.ingress", o.Spec.Ingress)
+	out.cluster[policy.Egress] = c.clusterRules("spec.egress", o.Spec.Egress)
+	var err error
+	if out.selector, err = subjectSelector(o.Spec.Subject); err != nil {
+		c.report("spec.subject", "%v", err)
+	}
+	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
+	out.problems = c.done()
+	return out
+}
+
+// isolation2 reads directions. One that is not known closes both.
+func isolation2(types []networkingv1.PolicyType, object, field string, problems []apis.Problem) ([2]bool, []apis.Problem) {
+	var out [2]bool
+	for _, t := range types {
+		switch t {
+		case networkingv1.PolicyTypeIngress:
+			out[policy.Ingress] = true
+		case networkingv1.PolicyTypeEgress:
+			out[policy.Egress] = true
+		default:
+			out = [2]bool{true, true}
+			problems = append(problems, apis.Problem{
+				Object: object, Field: field,
+				Message: fmt.Sprintf("%q is no direction, both are isolated", t),
+			})
+		}
+	}
+	return out, problems
+}
+
+// listing returns the listed pods with their addresses, and the names of those on this node. Pods with
+// the address of their host are in its network and no business of policy.
+func listing(pods []v1alpha1.PodEndpoint, opts Options) (map[podName]string, []podName) {
+	listed := make(map[podName]string, len(pods))
+	var local []podName
+	for _, p := range pods {
+		if p.HostIP != "" && p.PodIP == p.HostIP || p.Name == "" || !isNodeIP(p.HostIP, opts) {
+			continue
+		}
+		name := podName{p.Namespace, p.Name}
+		if _, twice := listed[name]; !twice {
+			local = append(local, name)
+		}
+		listed[name] = p.PodIP
+	}
+	return listed, local
+}
+
+func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rule {
+	out := make([]policy.Rule, 0, len(in))
+	for i, r := range in {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if !c.hasPeer(at, r.CIDR, r.DomainName) {
+			continue
+		}
+		if r.DomainName != "" {
+			c.report(at, "has both cidr and domainName")
+			continue
+		}
+		block, err := parsePrefix(r.CIDR)
+		if err != nil {
+			c.report(at+".cidr", "%v", err)
+			continue
+		}
+		except, err := parseExcept(block, r.Except)
+		if err != nil {
+			c.report(at+".except", "%v", err)
+			continue
+		}
+		ports, field, err := convertPorts(r.Ports)
+		if err != nil {
+			c.report(at+field, "%v", err)
+			continue
+		}
+		out = append(out, policy.Rule{
+			Peer:     policy.Peer{Block: block, Except: except},
+			AllPorts: len(ports) == 0, Ports: ports,
+		})
+	}
+	return out
+}
+
+func (c *converter) clusterRules(field string, in []v1alpha1.ClusterEndpointInfo) []policy.ClusterRule {
+	out := make([]policy.ClusterRule, 0, len(in))
+	for i, r := range in {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if !c.hasPeer(at, r.CIDR, r.DomainName) {
+			continue
+		}
+		action := c.action(at, r.Action)
+		if r.DomainName != "" {
+			c.report(at, "has both cidr and domainName")
+			if action != policy.ActionDeny {
+				continue
+			}
+		}
+		block, err := parsePrefix(r.CIDR)
+		if err != nil {
+			c.report(at+".cidr", "%v", err)
+			continue
+		}
+		ports, field, err := convertPorts(r.Ports)
+		if err != nil {
+			if action != policy.ActionDeny {
+				c.report(at+field, "%v", err)
+				continue
+			}
+			c.report(at+field, "%v: every port is denied", err)
+			ports = nil
+		}
+		out = append(out, policy.ClusterRule{
+			Rule: policy.Rule{
+				Peer:     policy.Peer{Block: block},
+				AllPorts: len(ports) == 0, Ports: ports,
+			},
+			Action: action,
+		})
+	}
+	return out
+}
+
+func (c *converter) action(at string, a v1alpha1.Action) policy.Action {
+	switch a {
+	case v1alpha1.ActionAccept:
+		return policy.ActionAccept
+	case v1alpha1.ActionPass:
+		return policy.ActionPass
+	case v1alpha1.ActionDeny:
+	default:
+		c.report(at+".action", "%q is no action and taken for Deny", a)
+	}
+	return policy.ActionDeny
+}
+
+// hasPeer says whether a rule has an address, and reports one that has no peer at all.
+func (c *converter) hasPeer(at, cidr, domain string) bool {
+	if cidr == "" && domain != "" {
+		c.domains++
+		return false
+	}
+	if cidr == "" {
+		c.report(at, "has neither cidr nor domainName")
+		return false
+	}
+	return true
+}
+
+// parsePrefix reads a block or a bare address, and masks host bits.
+func parsePrefix(s string) (netip.Prefix, error) {
+	var p netip.Prefix
+	var err error
+	if strings.Contains(s, "/") {
+		p, err = netip.ParsePrefix(s)
+	} else {
+		var a netip.Addr
+		if a, err = netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+	}
+	switch {
+	case err != nil || !p.IsValid():
+		return p, fmt.Errorf("%q is no block of addresses", s)
+	case p.Addr().Is4In6():
+		return p, fmt.Errorf("%q is an IPv4 block written as IPv6, which no packet matches", s)
+	}
+	return p.Masked(), nil
+}
+
+// parseExcept reads exceptions and leaves out those that take nothing away.
+func parseExcept(block netip.Prefix, in []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, s := range in {
+		p, err := parsePrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		if p.Overlaps(block) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// convertPorts reads a list of ports. An empty one is every protocol. On an error it also returns the
+// field.
+func convertPorts(in []v1alpha1.Port) (out []policy.Ports, field string, err error) {
+	for i, p := range in {
+		at := func(name string) string { return fmt.Sprintf(".ports[%d].%s", i, name) }
+		proto, ok := protocol(p.Protocol)
+		if !ok {
+			return nil, at("protocol"), fmt.Errorf("%q is no protocol with ports", *p.Protocol)
+		}
+		switch {
+		case p.Port == nil && p.EndPort != nil:
+			return nil, at("endPort"), fmt.Errorf("is %d without a port", *p.EndPort)
+		case p.Port == nil:
+			out = append(out, policy.Ports{Protocol: proto, First: 0, Last: 65535})
+			continue
+		case *p.Port < 0 || *p.Port > 65535:
+			return nil, at("port"), fmt.Errorf("%d is not in 0..65535", *p.Port)
+		}
+		last := *p.Port
+		if p.EndPort != nil {
+			last = *p.EndPort
+		}
+		if last < *p.Port || last > 65535 {
+			return nil, at("endPort"), fmt.Errorf("%d is not in %d..65535", last, *p.Port)
+		}
+		out = append(out, policy.Ports{Protocol: proto, First: uint16(*p.Port), Last: uint16(last)})
+	}
+	return out, "", nil
+}
+
+func protocol(p *corev1.Protocol) (policy.Protocol, bool) {
+	if p == nil || *p == "" {
+		return policy.TCP, true // the API's default
+	}
+	switch *p {
+	case corev1.ProtocolTCP:
+		return policy.TCP, true
+	case corev1.ProtocolUDP:
+		return policy.UDP, true
+	case corev1.ProtocolSCTP:
+		return policy.SCTP, true
+	}
+	return 0, false
+}

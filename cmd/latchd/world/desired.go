@@ -1,0 +1,141 @@
+package world
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// Desired is what should hold for an identifier. Rules are shared between identifiers: do not change
+// them.
+type Desired struct {
+	Identifier identity.Identifier
+	Namespace  string
+	Labels     map[string]string // nil if not known
+	Pods       []PodRef          // on this node, sorted; empty while only what runs is left
+
+	Create  policy.Input // for pods being created
+	Running policy.Input // for pods that run
+
+	// CreateKey and RunningKey are equal for equal inputs of one World, and change with them.
+	CreateKey, RunningKey string
+	SameRunning           bool      // Running is Create
+	RunningAt             time.Time // when Running will be more than it is now, zero if it will not by itself
+	HoldRunning           bool      // leave what runs as it is: a pending policy may be in force for it
+
+	Policies []policy.PolicyRef // that select the identifier, sorted
+	Pending  []policy.PolicyRef // of these, the ones without endpoints objects
+	Problems []apis.Problem     // with these policies
+}
+
+// Desired returns what should hold for an identifier now, and false if there is neither a pod of it nor
+// anything running.
+func (w *World) Desired(id identity.Identifier) (Desired, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := w.idents[id]
+	if i == nil {
+		return Desired{}, false
+	}
+	d := Desired{
+		Identifier: id, Namespace: i.namespace, Labels: i.labels, Pods: w.refs(i),
+		Create: w.empty(), Running: w.empty(), HoldRunning: len(i.held) > 0,
+	}
+	var create, running []byte
+	for _, p := range i.policies() {
+		c := w.content(p)
+		d.Policies = append(d.Policies, p.ref)
+		if c.pending || c.vanished {
+			d.Pending = append(d.Pending, p.ref)
+		}
+		d.Problems = append(d.Problems, c.problems...)
+		create = add(&d.Create, create, c, [2]bool{true, true})
+		if i.running {
+			running = addRunning(&d.Running, running, c, i)
+		}
+	}
+	for _, dir := range policy.Directions {
+		d.RunningAt = earlier(d.RunningAt, i.isolation[dir].due)
+	}
+	d.CreateKey, d.RunningKey = string(create), string(running)
+	if !i.running {
+		d.Running, d.RunningKey = d.Create, d.CreateKey
+	}
+	d.SameRunning = d.CreateKey == d.RunningKey
+	if w.namespaces[i.namespace] == nil && len(w.policiesIn[""]) > 0 {
+		d.Problems = append(d.Problems, apis.Problem{
+			Object:  namespaceRef(i.namespace).String(),
+			Message: "is not known: cluster policies select its pods by its name, or by listing them",
+		})
+	}
+	return d, true
+}
+
+// Problems returns what is wrong with objects, of all policies, sorted.
+func (w *World) Problems() []apis.Problem {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []apis.Problem
+	for _, p := range w.policies {
+		out = append(out, w.content(p).problems...)
+		if p.expired {
+			out = append(out, apis.Problem{
+				Object:  refString(p.ref),
+				Message: "does not exist: its endpoints objects select nothing",
+			})
+		}
+	}
+	slices.SortFunc(out, apis.Problem.Compare)
+	return slices.Compact(out)
+}
+
+// policies returns what selects the identifier, sorted.
+func (i *ident) policies() []*policyState {
+	out := make([]*policyState, 0, len(i.selected))
+	for p := range i.selected {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *policyState) int {
+		return cmp.Or(cmp.Compare(a.ref.Kind, b.ref.Kind), cmp.Compare(a.ref.Namespace, b.ref.Namespace), cmp.Compare(a.ref.Name, b.ref.Name))
+	})
+	return out
+}
+
+// empty is the input that no policy adds to.
+func (w *World) empty() policy.Input {
+	if w.opts.Mode == Strict {
+		return policy.Input{Default: [2]policy.Verdict{policy.Deny, policy.Deny}}
+	}
+	return policy.Input{Default: [2]policy.Verdict{policy.Allow, policy.Allow}}
+}
+
+// add adds a policy to an input, in the directions of mask, and to the key of the input.
+func add(in *policy.Input, key []byte, c *content, mask [2]bool) []byte {
+	key = strconv.AppendUint(key, c.version, 36)
+	if c.policy.Ref == (policy.PolicyRef{}) {
+		in.Cluster = append(in.Cluster, c.cluster)
+		return append(key, ' ')
+	}
+	p := c.policy
+	for _, d := range policy.Directions {
+		if p.Isolates[d] && !mask[d] {
+			p.Isolates[d] = false
+			key = append(key, "ie"[d])
+		}
+	}
+	in.Policies = append(in.Policies, p)
+	return append(key, ' ')
+}
+
+// addRunning leaves out what does not hold for running pods yet.
+func addRunning(in *policy.Input, key []byte, c *content, i *ident) []byte {
+	if c.pending && c.policy.Ref == (policy.PolicyRef{}) {
+		return key // a cluster policy without rules denies pods being created only
+	}
+	return add(in, key, c, [2]bool{i.isolation[policy.Ingress].inForce, i.isolation[policy.Egress].inForce})
+}
