@@ -1,0 +1,151 @@
+package world
+
+import (
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
+	"github.com/latch-cni/latch/shared/policy"
+)
+
+// TestPendingPolicy is D15: a policy without endpoints objects closes pods being created as its types
+// say, and leaves running ones alone.
+func TestPendingPolicy(t *testing.T) {
+	withEgress := func(p *networkingv1.NetworkPolicy) {
+		p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{}}
+	}
+	application := makeANP("p", "app=a", "")
+	application.Spec.Egress = []struct{}{{}}
+	tests := []struct {
+		name            string
+		object          apis.Object
+		ingress, egress string
+	}{
+		{"ingress", makeNP("p", "app=a", "I"), "create=D running=A", "create=A running=A"},
+		{"egress", makeNP("p", "app=a", "E"), "create=A running=A", "create=D running=A"},
+		{"both", makeNP("p", "app=a", "IE"), "create=D running=A", "create=D running=A"},
+		{"no types", makeNP("p", "app=a", ""), "create=D running=A", "create=A running=A"},
+		{"no types, egress rules", makeNP("p", "app=a", "", withEgress), "create=D running=A", "create=D running=A"},
+		{"types win over egress rules", makeNP("p", "app=a", "I", withEgress), "create=D running=A", "create=A running=A"},
+		{"application policy without types", application, "create=D running=A", "create=D running=A"},
+		{"a type that is none", makeNP("p", "app=a", "I", func(p *networkingv1.NetworkPolicy) {
+			p.Spec.PolicyTypes = []networkingv1.PolicyType{"egress"}
+		}), "create=D running=A", "create=D running=A"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStage(t)
+			s.Synced()
+			s.running("app=a")
+			s.Upsert(tt.object)
+			s.pass(time.Hour)
+			s.want("pending", "app=a", stranger, tt.ingress)
+			s.want("pending", "app=a", "E:203.0.113.9 TCP/80", tt.egress)
+			d := s.desired("app=a")
+			if len(d.Pending) != 1 || len(d.Problems) == 0 || d.HoldRunning || d.SameRunning || !d.RunningAt.IsZero() {
+				t.Errorf("desired is %+v", d)
+			}
+		})
+	}
+}
+
+// TestPendingEnds brings the rules of a pending policy: a pod that was created isolated gets them at once,
+// one that ran before after the quiet time.
+func TestPendingEnds(t *testing.T) {
+	s := newStage(t)
+	s.Synced()
+	s.running("app=b")
+	s.Upsert(makeNP("p", "", "I"))
+	s.Applied(idOf("app=a"), s.desired("app=a"))
+	s.running("app=a") // after its rules were prepared
+	s.want("created under the pending policy", "app=a", stranger, "create=D running=D")
+	s.want("ran before", "app=b", stranger, "create=D running=A")
+	s.Upsert(makePE("x", "I", in("10.0.1.11 TCP/8080")))
+	s.want("created under the pending policy", "app=a", friend, "create=A running=A")
+	s.want("created under the pending policy", "app=a", stranger, "create=D running=D")
+	s.want("ran before", "app=b", stranger, "create=D running=A")
+	s.pass(500 * ms)
+	s.want("ran before", "app=b", stranger, "create=D running=D")
+}
+
+// TestPendingAfterRestart leaves running pods alone: nobody knows whether the pending policy is in force.
+func TestPendingAfterRestart(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		s := newStage(t)
+		if before {
+			s.running("app=a")
+		}
+		s.Upsert(makeNP("p", "app=a", "I"))
+		s.Synced()
+		if !before {
+			s.running("app=a")
+		}
+		d := s.desired("app=a")
+		if !d.HoldRunning {
+			t.Fatalf("running before the policy %v: not held", before)
+		}
+		s.Applied(idOf("app=a"), d)
+		if d := s.desired("app=a"); !d.HoldRunning {
+			t.Error("not held any more, though nothing was decided")
+		}
+		s.Upsert(makePE("x", "I"))
+		s.want("rules arrived", "app=a", stranger, "create=D running=D")
+		if d := s.desired("app=a"); d.HoldRunning || !d.SameRunning {
+			t.Errorf("desired is %+v", d)
+		}
+	}
+}
+
+// TestRestart has everything in force at once that is known when the first listing is complete.
+func TestRestart(t *testing.T) {
+	for _, first := range []string{"pods run", "policy", "sync"} {
+		s := newStage(t)
+		if first == "pods run" {
+			s.running("app=a")
+		}
+		s.Upsert(makeNP("p", "app=a", "I"), makePE("x", "I"))
+		if first == "policy" {
+			s.running("app=a")
+		}
+		s.Synced()
+		s.running("app=a")
+		s.want(first+" first", "app=a", stranger, "create=D running=D")
+	}
+}
+
+// TestReplacedByPendingPolicy stays closed when the policy in force goes and its successor has no rules yet.
+func TestReplacedByPendingPolicy(t *testing.T) {
+	s := newStage(t)
+	s.Upsert(makeNP("p", "app=a", "I"), makePE("x", "I", in("10.0.1.11 TCP/8080")))
+	s.Synced()
+	s.running("app=a")
+	s.Upsert(makeNP("q", "app=a", "I"))
+	s.want("both", "app=a", friend, "create=A running=A")
+	s.Delete(makeNP("p", "", ""), makePE("x", ""))
+	s.want("successor only", "app=a", stranger, "create=D running=D")
+}
+
+// TestPendingClusterPolicy denies pods being created everything in the directions that have Deny rules.
+func TestPendingClusterPolicy(t *testing.T) {
+	s := newStage(t)
+	s.Synced()
+	s.running("app=a")
+	everything := v1alpha1.Subject{Namespaces: pointer(selectorOf(""))}
+	s.Upsert(makeCNP("c", everything, func(p *v1alpha1.ClusterNetworkPolicy) {
+		p.Spec.Ingress = []v1alpha1.ClusterPolicyRule{{Action: v1alpha1.ActionAccept}}
+		p.Spec.Egress = []v1alpha1.ClusterPolicyRule{{Action: v1alpha1.ActionAccept}, {Action: v1alpha1.ActionDeny}}
+	}))
+	s.want("pending", "app=a", stranger, "create=A running=A")
+	s.want("pending", "app=a", "E:203.0.113.9 TCP/80", "create=D running=A")
+	if d := s.desired("app=a"); len(d.Pending) != 1 || d.Pending[0] != (policy.PolicyRef{Kind: apis.KindClusterNetworkPolicy, Name: "c"}) {
+		t.Errorf("pending are %v", d.Pending)
+	}
+	s.Upsert(makeCPE("c-1", "c", func(o *v1alpha1.ClusterPolicyEndpoint) {
+		o.Spec.Egress = []v1alpha1.ClusterEndpointInfo{{CIDR: "203.0.113.0/24", Action: v1alpha1.ActionDeny}}
+	}))
+	s.want("arrived", "app=a", "E:203.0.113.9 TCP/80", "create=D running=D")
+	s.want("arrived", "app=a", "E:198.51.100.7 TCP/80", "create=A running=A")
+}
