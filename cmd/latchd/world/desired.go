@@ -67,16 +67,10 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 		d.Running, d.RunningKey = d.Create, d.CreateKey
 	}
 	d.SameRunning = d.CreateKey == d.RunningKey
-	if w.namespaces[i.namespace] == nil && len(w.policiesIn[""]) > 0 {
-		d.Problems = append(d.Problems, apis.Problem{
-			Object:  namespaceRef(i.namespace).String(),
-			Message: "is not known: cluster policies select its pods by its name, or by listing them",
-		})
-	}
 	return d, true
 }
 
-// Problems returns what is wrong with objects, of all policies, sorted.
+// Problems returns what is wrong with objects, of all policies, and which are missing, sorted.
 func (w *World) Problems() []apis.Problem {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,6 +81,14 @@ func (w *World) Problems() []apis.Problem {
 			out = append(out, apis.Problem{
 				Object:  refString(p.ref),
 				Message: "does not exist: its endpoints objects select nothing",
+			})
+		}
+	}
+	for name := range w.identsIn {
+		if w.unknown(name) && len(w.policiesIn[""]) > 0 {
+			out = append(out, apis.Problem{
+				Object:  namespaceRef(name).String(),
+				Message: "is not known: cluster policies select its pods by its name, or by listing them",
 			})
 		}
 	}

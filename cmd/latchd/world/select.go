@@ -79,10 +79,15 @@ func (w *World) selects(p *policyState, i *ident) bool {
 		return true
 	case i.name != "":
 		return w.isListed(p, i)
-	case p.selector.namespaces != nil && w.namespaces[i.namespace] == nil:
+	case p.selector.namespaces != nil && w.unknown(i.namespace):
 		return w.isListed(p, i) // labels of the namespace are not known: do not leave a pod out for it
 	}
 	return false
+}
+
+func (w *World) unknown(namespace string) bool {
+	_, known := w.namespaces[namespace]
+	return !known
 }
 
 // selectedByEndpoints decides without the policy object.
