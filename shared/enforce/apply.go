@@ -27,8 +27,10 @@ type Request struct {
 	// Create are the rules for pods being created, Running those for pods that run. Both nil leaves
 	// the rules as they are; Running nil means the same as Create.
 	Create, Running *policy.Rules
-	Policies        []policy.PolicyRef // that select the identifier, for the record
-	Pending         []policy.PolicyRef // of these, the ones whose rules are not known yet
+	// HoldRunning leaves running pods with the rules that they have, whatever these are.
+	HoldRunning bool
+	Policies    []policy.PolicyRef // that select the identifier, for the record
+	Pending     []policy.PolicyRef // of these, the ones whose rules are not known yet
 
 	// Bind are attachments to put under the identifier; their interfaces need Ifindex, Name and
 	// addresses. One that is bound elsewhere is moved, in one step for each interface; the lock

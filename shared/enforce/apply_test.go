@@ -134,6 +134,23 @@ func TestCreateAndRunningPart(t *testing.T) {
 	g.do(func() error { return g.e.Check(ctx, "c2", "eth0") })
 }
 
+func TestHoldRunningKeepsWhatRuns(t *testing.T) {
+	g := newGround(t)
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
+	for range 2 {
+		r := g.apply(Request{Identifier: idA, Create: allowPorts(shutPort), HoldRunning: true, Verify: true})
+		if r.Create.Slot == r.Running.Slot {
+			t.Error("what runs was not left alone")
+		}
+		g.wantVerdicts("held", true, false)
+	}
+	r := g.apply(Request{Identifier: idA, Create: allowPorts(shutPort)})
+	if r.Create.Slot != r.Running.Slot {
+		t.Error("not held any more, and still two slots")
+	}
+	g.wantVerdicts("not held any more", false, true)
+}
+
 func TestMoveToAnotherIdentifierAndFromDefault(t *testing.T) {
 	g := newGround(t)
 	byName := identity.OfName("shop", "a")

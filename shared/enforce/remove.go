@@ -101,8 +101,12 @@ func (e *Enforcer) removeInterface(o *objects, in state.Interface, open bool) er
 		if attach.Mode(in.Mode) != attach.ModeTCX {
 			continue
 		}
-		err := attach.Demote(in.Ifindex, side, o.progs[side.String()], e.linkPin(in, side))
-		if err != nil && !errors.Is(err, attach.ErrGone) {
+		err := attach.Attach(in.Ifindex, side, o.progs[side.String()], attach.ModeClsact, e.linkPin(in, side))
+		if err != nil {
+			// Gone, or no place for a filter: the sandbox is ending, its link ends now.
+			err = attach.Detach(in.Ifindex, side, e.linkPin(in, side))
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -33,6 +33,9 @@ func (a *application) rules(ctx context.Context) error {
 		return nil
 	}
 	create, running := a.req.Create, a.req.Running
+	if a.req.HoldRunning && a.hasRunning() && a.owns(a.rec.Running.Slot) {
+		return a.hold(ctx, create)
+	}
 	if running == nil || running.Hash() == create.Hash() || !a.hasRunning() {
 		running = create
 	}
@@ -49,6 +52,15 @@ func (a *application) rules(ctx context.Context) error {
 	}
 	if err := a.write(ctx, &a.rec.Running, running); err != nil {
 		return err
+	}
+	return a.write(ctx, &a.rec.Create, create)
+}
+
+// hold writes the rules for new pods only. They need another slot when they are not the rules that the
+// running pods have.
+func (a *application) hold(ctx context.Context, create *policy.Rules) error {
+	if a.rec.Create.Slot == a.rec.Running.Slot && a.o.slotHash(a.rec.Create.Slot) != create.Hash() {
+		a.rec.Create = state.SlotRef{}
 	}
 	return a.write(ctx, &a.rec.Create, create)
 }

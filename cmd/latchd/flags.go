@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/latch-cni/latch/shared/attach"
+	"github.com/latch-cni/latch/shared/enforce"
+)
+
+var errHelp = pflag.ErrHelp
+
+// options are latchd's flags. They are an interface that others script against.
+type options struct {
+	policyDir   string
+	nodeName    string
+	nodeIPs     []netip.Addr
+	mode        string
+	bpffs       string
+	stateDir    string
+	attachMode  attach.Mode
+	lockTimeout time.Duration
+	policyWait  time.Duration
+	unknownPods string
+	auditPeriod time.Duration
+	workers     int
+	node        enforce.NodeConfig
+	logLevel    slog.Level
+}
+
+func parseFlags(args []string) (options, error) {
+	o := options{node: enforce.NodeConfig{Timeouts: enforce.DefaultTimeouts()}}
+	hostname, _ := os.Hostname()
+	f := pflag.NewFlagSet("latchd", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.StringVar(&o.policyDir, "policy-dir", "", "take policy from the manifests in this directory, watched")
+	f.StringVar(&o.nodeName, "node-name", hostname, "name of this node, as in spec.nodeName of its pods")
+	ips := f.StringArray("node-ip", nil, "address of this node, repeatable, both families")
+	f.StringVar(&o.mode, "enforcing-mode", "standard", "default of pods that no policy selects: standard (allow) or strict (deny)")
+	f.StringVar(&o.bpffs, "bpffs", "/sys/fs/bpf", "mount point of bpffs")
+	f.StringVar(&o.stateDir, "state-dir", "/run/latch", "records and locks")
+	mode := f.String("attach-mode", "auto", "how interfaces are attached: auto, clsact or tcx")
+	f.DurationVar(&o.lockTimeout, "lock-timeout", 10*time.Second, "bound of the wait for a lock")
+	f.DurationVar(&o.policyWait, "policy-wait", 2*time.Second, "how long the plugin waits for a pod's record")
+	f.StringVar(&o.unknownPods, "unknown-pods", "retry", "what the plugin does in standard mode when no record comes: retry or default")
+	f.DurationVar(&o.auditPeriod, "audit-period", 10*time.Second, "how often the kernel is compared with what it should hold")
+	f.IntVar(&o.workers, "workers", 4, "identifiers reconciled at the same time")
+	f.BoolVar(&o.node.AddressIsNode, "node-by-address", false, "exempt every packet whose source is a node address, also forwarded ones")
+	f.BoolVar(&o.node.JudgeToNode, "judge-to-node", false, "judge pods' traffic to their node's addresses by policy")
+	t := &o.node.Timeouts
+	f.DurationVar(&t.TCPSyn, "timeout-tcp-syn", t.TCPSyn, "unanswered SYN")
+	f.DurationVar(&t.TCPEstablished, "timeout-tcp-established", t.TCPEstablished, "idle TCP connection")
+	f.DurationVar(&t.TCPClosing, "timeout-tcp-closing", t.TCPClosing, "TCP connection after RST or both FIN")
+	f.DurationVar(&t.UDP, "timeout-udp", t.UDP, "UDP flow, one way")
+	f.DurationVar(&t.UDPAnswered, "timeout-udp-answered", t.UDPAnswered, "UDP flow, answered")
+	f.DurationVar(&t.Other, "timeout-other", t.Other, "flow of any other protocol")
+	f.DurationVar(&t.Fragment, "timeout-fragment", t.Fragment, "memory of a first fragment")
+	f.DurationVar(&t.Grace, "grace", t.Grace, "from a change of policy until a live flow that it denies is cut")
+	level := f.String("log-level", "info", "debug, info, warn or error")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	errs := []error{noArguments(f.Args())}
+	for _, s := range *ips {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--node-ip %q: not an IP address", s))
+			continue
+		}
+		o.nodeIPs = append(o.nodeIPs, a.Unmap())
+	}
+	o.node.Addrs = o.nodeIPs
+	var err error
+	if o.attachMode, err = attach.ParseMode(*mode); err != nil {
+		errs = append(errs, fmt.Errorf("--attach-mode: %w", err))
+	}
+	if err := o.logLevel.UnmarshalText([]byte(*level)); err != nil {
+		errs = append(errs, fmt.Errorf("--log-level %q: use debug, info, warn or error", *level))
+	}
+	errs = append(errs,
+		oneOf("--enforcing-mode", o.mode, "standard", "strict"),
+		oneOf("--unknown-pods", o.unknownPods, "retry", "default"),
+		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout))
+	if o.policyDir == "" {
+		errs = append(errs, errors.New("--policy-dir is needed: the directory that holds the policy manifests"))
+	}
+	return o, errors.Join(errs...)
+}
+
+func noArguments(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q", args[0])
+}
+
+func oneOf(flag, value string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %q: use one of %q", flag, value, allowed)
+}
+
+func positive(flag string, d time.Duration) error {
+	if d > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %s: must be more than zero", flag, d)
+}

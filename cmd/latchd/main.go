@@ -1,0 +1,39 @@
+// latchd is the node watcher of Latch: it follows policy and keeps the pinned kernel objects of the
+// node current, through the same write path and under the same locks as the CNI plugin. It is not in
+// the way of a packet or of a starting pod: when it stops, enforcement goes on as it is.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+var version = "unknown"
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	opts, err := parseFlags(args)
+	if errors.Is(err, errHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "latchd:", err)
+		return 2
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: opts.logLevel}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	log.Info("starting", "version", version, "node", opts.nodeName, "mode", opts.mode)
+	if err := serve(ctx, opts, log); err != nil {
+		log.Error("stopped", "error", err)
+		return 1
+	}
+	log.Info("stopped, enforcement stays in place")
+	return 0
+}

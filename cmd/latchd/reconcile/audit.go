@@ -1,0 +1,86 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// goneGrace is how long an attachment whose interface is gone waits for its DEL before the audit
+// removes it: an ADD that is just being made has its interface already.
+const goneGrace = 5 * time.Second
+
+// Audit asks the kernel about everything once in a period until the context ends: attachments whose
+// interface is gone are removed, every identifier is reconciled with all its interfaces verified.
+func (r *Reconciler) Audit(ctx context.Context, period time.Duration) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := r.AuditOnce(ctx); err != nil {
+				r.log.Error("audit", "error", err)
+			}
+		}
+	}
+}
+
+// AuditOnce is one round of Audit. The identifiers it asks for are reconciled by the workers.
+func (r *Reconciler) AuditOnce(ctx context.Context) error {
+	atts, err := r.store.ListAttachments()
+	if err != nil {
+		return err
+	}
+	ids := map[identity.Identifier]bool{}
+	for _, a := range atts {
+		if gone(a) && time.Since(a.CreatedAt) > goneGrace {
+			r.log.Info("interface is gone and no DEL came, removing", "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
+			if err := r.enforcer.Remove(ctx, a.ContainerID, a.IfName); err != nil {
+				r.log.Error("remove attachment", "container", a.ContainerID, "error", err)
+			}
+		}
+		ids[a.Identifier] = true
+	}
+	recs, err := r.store.ListIdentifiers()
+	if err != nil {
+		return err
+	}
+	for _, rec := range recs {
+		ids[rec.Identifier] = true
+	}
+	for _, id := range r.world.Identifiers() {
+		ids[id] = true
+	}
+	r.mu.Lock()
+	for id := range ids {
+		r.full[id] = true
+	}
+	r.mu.Unlock()
+	for id := range ids {
+		r.Enqueue(id)
+	}
+	return nil
+}
+
+// gone tells whether all interfaces of an attachment are no more: no interface has the index, or one
+// with another name has it now. When the kernel does not say, they are taken to be there.
+func gone(a state.Attachment) bool {
+	for _, in := range a.Interfaces {
+		link, err := netlink.LinkByIndex(in.Ifindex)
+		var none netlink.LinkNotFoundError
+		if err != nil && !errors.As(err, &none) {
+			return false
+		}
+		if err == nil && link.Attrs().Name == in.Name {
+			return false
+		}
+	}
+	return true
+}

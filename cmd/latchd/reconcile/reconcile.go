@@ -1,0 +1,230 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/enforce"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/policy"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// Reconciler owns the queue and the workers.
+type Reconciler struct {
+	world    *world.World
+	enforcer *enforce.Enforcer
+	store    state.Store
+	log      *slog.Logger
+	queue    workqueue.TypedRateLimitingInterface[identity.Identifier]
+
+	mu   sync.Mutex
+	pods map[podKey]identity.Identifier // where each local pod was published last
+	of   map[identity.Identifier]map[podKey]bool
+	errs map[identity.Identifier]error
+	full map[identity.Identifier]bool // verify every interface at the next run
+}
+
+type podKey struct{ namespace, name string }
+
+// New makes a reconciler; Run starts it.
+func New(w *world.World, e *enforce.Enforcer, log *slog.Logger) *Reconciler {
+	return &Reconciler{
+		world: w, enforcer: e, store: e.Store(), log: log,
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[identity.Identifier](20*time.Millisecond, 10*time.Second)),
+		pods:  map[podKey]identity.Identifier{},
+		of:    map[identity.Identifier]map[podKey]bool{},
+		errs:  map[identity.Identifier]error{},
+		full:  map[identity.Identifier]bool{},
+	}
+}
+
+// Enqueue asks for identifiers to be reconciled. It never blocks.
+func (r *Reconciler) Enqueue(ids ...identity.Identifier) {
+	for _, id := range ids {
+		r.queue.Add(id)
+	}
+}
+
+// EnqueueAfter asks for an identifier to be reconciled when a delay is over.
+func (r *Reconciler) EnqueueAfter(id identity.Identifier, d time.Duration) { r.queue.AddAfter(id, d) }
+
+// Run works until the context ends, then lets running work end. Enforcement stays as it is.
+func (r *Reconciler) Run(ctx context.Context, workers int) {
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for r.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	r.queue.ShutDown()
+	wg.Wait()
+}
+
+func (r *Reconciler) next(ctx context.Context) bool {
+	id, shutdown := r.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer r.queue.Done(id)
+	err := r.reconcile(ctx, id)
+	r.note(id, err)
+	if err != nil {
+		r.log.Error("reconcile", "identifier", id, "error", err, "retries", r.queue.NumRequeues(id))
+		r.queue.AddRateLimited(id)
+		return true
+	}
+	r.queue.Forget(id)
+	return true
+}
+
+// reconcile brings one identifier to its desired state.
+func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err error) {
+	members, err := r.store.Members(id)
+	if err != nil {
+		return err
+	}
+	r.world.SetRunning(id, len(members) > 0)
+	desired, ok := r.world.Desired(id)
+	if !ok {
+		return r.retire(ctx, id, len(members) > 0)
+	}
+	_, locks, err := r.arrivals(desired)
+	if err != nil {
+		return err
+	}
+	held, err := r.enforcer.Lock(ctx, locks...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// The locks of names and of identifiers that were left are not needed again.
+		if len(locks) > 1 {
+			err = errors.Join(err, held.ReleaseAndRemove())
+		} else {
+			err = errors.Join(err, held.Release())
+		}
+	}()
+	moves, _, err := r.arrivals(desired) // again, now that nobody else can change them
+	if err != nil {
+		return err
+	}
+	req := enforce.Request{
+		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels,
+		Create: policy.Compile(desired.Create), Policies: desired.Policies, Pending: desired.Pending,
+		HoldRunning: desired.HoldRunning, Bind: moves, Verify: r.takeFull(id),
+	}
+	if !desired.SameRunning {
+		req.Running = policy.Compile(desired.Running)
+	}
+	result, err := r.enforcer.Apply(ctx, held, req)
+	if err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	r.world.Applied(id, desired)
+	r.report(id, result)
+	return r.publish(desired)
+}
+
+// arrivals are the attachments of the identifier's pods that are bound elsewhere: under the labels
+// that a pod had before, or to a default slot because nothing was known about it. It returns them
+// with every lock that moving them and publishing the pods needs: a pod that is published for the
+// first time may be about to be bound to a default slot under the lock of its name.
+func (r *Reconciler) arrivals(d world.Desired) ([]state.Attachment, []identity.Identifier, error) {
+	locks := []identity.Identifier{d.Identifier}
+	var moves []state.Attachment
+	for _, p := range d.Pods {
+		was, ok := r.published(p.Namespace, p.Name)
+		if ok && was == d.Identifier {
+			continue
+		}
+		from := []identity.Identifier{identity.OfName(p.Namespace, p.Name)}
+		if ok {
+			from = append(from, was)
+		}
+		for _, id := range from {
+			if id == d.Identifier {
+				continue
+			}
+			members, err := r.store.Members(id)
+			if err != nil {
+				return nil, nil, err
+			}
+			locks = append(locks, id)
+			for _, a := range members {
+				if a.PodNamespace == p.Namespace && a.PodName == p.Name && (a.PodUID == "" || p.UID == "" || a.PodUID == p.UID) {
+					moves = append(moves, a)
+				}
+			}
+		}
+	}
+	return moves, locks, nil
+}
+
+// retire handles an identifier that no pod has any more. What is still attached keeps its policy
+// until DEL; after that everything goes.
+func (r *Reconciler) retire(ctx context.Context, id identity.Identifier, attached bool) error {
+	if err := r.withdraw(id, nil); err != nil {
+		return err
+	}
+	if attached {
+		return nil
+	}
+	held, err := r.enforcer.Lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := r.enforcer.Forget(ctx, held, id); err != nil {
+		return errors.Join(err, held.Release())
+	}
+	return held.ReleaseAndRemove()
+}
+
+// report logs what Apply mended and what it found gone.
+func (r *Reconciler) report(id identity.Identifier, result enforce.Result) {
+	for _, what := range result.Repaired {
+		r.log.Warn("repaired", "identifier", id, "what", what)
+	}
+	for _, a := range result.Gone {
+		r.log.Info("interface is gone", "identifier", id, "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
+	}
+}
+
+// note remembers the last error of each identifier, for the node's status.
+func (r *Reconciler) note(id identity.Identifier, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.errs, id)
+	} else {
+		r.errs[id] = err
+	}
+}
+
+// Errors are the identifiers whose last run failed.
+func (r *Reconciler) Errors() map[identity.Identifier]error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	errs := make(map[identity.Identifier]error, len(r.errs))
+	for id, err := range r.errs {
+		errs[id] = err
+	}
+	return errs
+}
+
+func (r *Reconciler) takeFull(id identity.Identifier) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	full := r.full[id]
+	delete(r.full, id)
+	return full
+}

@@ -1,0 +1,124 @@
+package reconcile
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"time"
+
+	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// publish writes the records of the identifier's pods, and deletes those of pods that left it and
+// went nowhere.
+func (r *Reconciler) publish(d world.Desired) error {
+	for _, p := range d.Pods {
+		rec := state.PodRecord{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Identifier: d.Identifier, Labels: d.Labels}
+		old, err := r.store.ReadPod(p.Namespace, p.Name)
+		if err == nil && old.UID == rec.UID && old.Identifier == rec.Identifier && maps.Equal(old.Labels, rec.Labels) {
+			r.setPublished(p.Namespace, p.Name, d.Identifier)
+			continue
+		}
+		rec.PublishedAt = time.Now()
+		if err := r.store.WritePod(rec); err != nil {
+			return err
+		}
+		r.setPublished(p.Namespace, p.Name, d.Identifier)
+	}
+	return r.withdraw(d.Identifier, d.Pods)
+}
+
+// withdraw deletes the records of pods that were published under an identifier and are not among the
+// ones that have it now, unless they have been published under another since.
+func (r *Reconciler) withdraw(id identity.Identifier, now []world.PodRef) error {
+	has := map[podKey]bool{}
+	for _, p := range now {
+		has[podKey{p.Namespace, p.Name}] = true
+	}
+	r.mu.Lock()
+	var gone []podKey
+	for p := range r.of[id] {
+		if !has[p] && r.pods[p] == id && !r.world.HasPod(p.namespace, p.name) {
+			gone = append(gone, p)
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range gone {
+		rec, err := r.store.ReadPod(p.namespace, p.name)
+		if err == nil && rec.Identifier == id {
+			err = r.store.DeletePod(p.namespace, p.name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		r.unpublish(p)
+	}
+	return nil
+}
+
+// published tells under which identifier a pod was published last, by this process or an earlier one.
+func (r *Reconciler) published(namespace, name string) (identity.Identifier, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, ok := r.pods[podKey{namespace, name}]
+	return id, ok
+}
+
+func (r *Reconciler) setPublished(namespace, name string, id identity.Identifier) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := podKey{namespace, name}
+	if was, ok := r.pods[p]; ok {
+		delete(r.of[was], p)
+	}
+	r.pods[p] = id
+	if r.of[id] == nil {
+		r.of[id] = map[podKey]bool{}
+	}
+	r.of[id][p] = true
+}
+
+func (r *Reconciler) unpublish(p podKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of[r.pods[p]], p)
+	delete(r.pods, p)
+}
+
+// Adopt takes over what an earlier run left: it remembers which pods are published, asks for every
+// identifier that has a record or attachments to be reconciled and verified, and returns how many
+// there are. Call it before Run, when the world is synced.
+func (r *Reconciler) Adopt() (int, error) {
+	pods, err := r.store.ListPods()
+	errs := []error{err}
+	ids := map[identity.Identifier]bool{}
+	for _, p := range pods {
+		r.setPublished(p.Namespace, p.Name, p.Identifier)
+		ids[p.Identifier] = true
+	}
+	recs, err := r.store.ListIdentifiers()
+	errs = append(errs, err)
+	for _, rec := range recs {
+		r.world.Adopt(rec.Identifier, rec.Namespace, rec.Labels)
+		ids[rec.Identifier] = true
+	}
+	atts, err := r.store.ListAttachments()
+	errs = append(errs, err)
+	for _, a := range atts {
+		ids[a.Identifier] = true
+	}
+	for _, id := range r.world.Identifiers() {
+		ids[id] = true
+	}
+	r.mu.Lock()
+	for id := range ids {
+		r.full[id] = true
+	}
+	r.mu.Unlock()
+	for id := range ids {
+		r.Enqueue(id)
+	}
+	return len(ids), errors.Join(errs...)
+}

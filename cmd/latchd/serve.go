@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/policydir"
+	"github.com/latch-cni/latch/cmd/latchd/reconcile"
+	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/enforce"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// serve follows policy until the context ends.
+func serve(ctx context.Context, o options, log *slog.Logger) error {
+	e, err := enforce.Open(ctx, enforce.Config{
+		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log,
+	})
+	if err != nil {
+		return fmt.Errorf("open the kernel's objects: %w", err)
+	}
+	defer func() { _ = e.Close() }()
+	if err := e.SetNode(ctx, o.node); err != nil {
+		return err
+	}
+	if err := e.Store().WriteSettings(o.settings()); err != nil {
+		return err
+	}
+	w := world.New(world.Options{NodeName: o.nodeName, NodeIPs: o.nodeIPs, Mode: world.Mode(o.mode)})
+	d := &daemon{opts: o, log: log, world: w, reconciler: reconcile.New(w, e, log), store: e.Store(), synced: make(chan struct{})}
+	return d.run(ctx)
+}
+
+// settings are the plugin's defaults on this node.
+func (o options) settings() state.NodeSettings {
+	return state.NodeSettings{
+		EnforcingMode: o.mode,
+		PolicyWait:    o.policyWait.String(),
+		UnknownPods:   o.unknownPods,
+		LockTimeout:   o.lockTimeout.String(),
+		AttachMode:    string(o.attachMode),
+		Bpffs:         o.bpffs,
+	}
+}
+
+// daemon wires the source of policy, the world and the reconciler.
+type daemon struct {
+	opts       options
+	log        *slog.Logger
+	world      *world.World
+	reconciler *reconcile.Reconciler
+	store      state.Store
+
+	once   sync.Once
+	synced chan struct{} // closed after the first delivery
+
+	mu       sync.Mutex
+	problems []apis.Problem
+}
+
+func (d *daemon) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	source := make(chan error, 1)
+	wg.Go(func() {
+		source <- policydir.Watch(ctx, d.opts.policyDir, policydir.Options{Log: d.log}, d.deliver)
+	})
+	wg.Go(func() { d.world.Run(ctx, d.reconciler.Enqueue) })
+	select {
+	case <-d.synced:
+	case err := <-source:
+		return err
+	}
+	n, err := d.reconciler.Adopt()
+	if err != nil {
+		d.log.Error("adopt: some records cannot be read", "error", err)
+	}
+	d.log.Info("adopting", "identifiers", n)
+	wg.Go(func() { d.reconciler.Run(ctx, d.opts.workers) })
+	wg.Go(func() { d.reconciler.Audit(ctx, d.opts.auditPeriod) })
+	wg.Go(func() { d.reportStatus(ctx) })
+	return <-source
+}
+
+// deliver takes over the policy directory's content.
+func (d *daemon) deliver(s policydir.Snapshot) {
+	ids := d.world.Replace(s.Objects)
+	d.mu.Lock()
+	old := d.problems
+	d.problems = s.Problems
+	d.mu.Unlock()
+	for _, p := range s.Problems {
+		if !slices.Contains(old, p) {
+			d.log.Warn("policy directory", "problem", p.String())
+		}
+	}
+	d.once.Do(func() {
+		ids = append(ids, d.world.Synced()...)
+		close(d.synced)
+	})
+	d.reconciler.Enqueue(ids...)
+}
+
+// statusPeriod is how often the node's status is written when nothing changes.
+const statusPeriod = time.Second
+
+// reportStatus keeps status.json current for STATUS and latchctl.
+func (d *daemon) reportStatus(ctx context.Context) {
+	tick := time.NewTicker(statusPeriod)
+	defer tick.Stop()
+	for {
+		if err := d.store.WriteStatus(d.status()); err != nil {
+			d.log.Error("write status", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			stopped := d.status()
+			stopped.Ready, stopped.Message = false, "latchd has stopped; what it left stays in force"
+			if err := d.store.WriteStatus(stopped); err != nil {
+				d.log.Error("write status", "error", err)
+			}
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (d *daemon) status() state.Status {
+	st := state.Status{Ready: true, Node: d.opts.nodeName, Mode: d.opts.mode, UpdatedAt: time.Now()}
+	d.mu.Lock()
+	problems := append([]apis.Problem(nil), d.problems...)
+	d.mu.Unlock()
+	for _, p := range append(problems, d.world.Problems()...) {
+		object := p.Object
+		if p.File != "" {
+			object = fmt.Sprintf("%s:%d %s", p.File, p.Line, p.Object)
+		}
+		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
+	}
+	for id, err := range d.reconciler.Errors() {
+		st.Ready, st.Message = false, "some identifiers are not up to date"
+		st.Problems = append(st.Problems, state.Problem{Object: "identifier " + string(id), Message: err.Error()})
+	}
+	return st
+}
