@@ -1,0 +1,114 @@
+package bpf_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/latch-cni/latch/bpf"
+)
+
+// D3: what the node itself sends into the pod passes, with its answers, whatever the source address.
+func TestFromNode(t *testing.T) {
+	both(t, func(t *testing.T, r *rig, f family) {
+		r.load(policy{onMiss: deny2})
+		fromNode := func(want string, frame []byte) {
+			t.Helper()
+			if got := r.runFrom(bpf.Ingress, frame, 0).String(); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		fromNode("allow node", f.tcp(bpf.Ingress, 8080, f.node, 50000, syn))
+		r.want("allow flow", bpf.Egress, f.tcp(bpf.Egress, 8080, f.node, 50000, synAck))
+		fromNode("allow flow", f.tcp(bpf.Ingress, 8080, f.node, 50000, ack))
+		fromNode("allow node", f.udp(bpf.Ingress, 8080, f.other, 50000))
+		r.want("allow flow", bpf.Egress, f.udp(bpf.Egress, 8080, f.other, 50000))
+		r.want("deny policy", bpf.Egress, f.udp(bpf.Egress, 8080, f.other, 50001))
+
+		// No policy cuts them.
+		r.load(policy{onMiss: deny2})
+		r.slots.At(slotID).ChangedAt -= 1000
+		r.want("allow flow", bpf.Egress, f.udp(bpf.Egress, 8080, f.other, 50000))
+
+		// Connections that are older than the table, but not those that the node refuses or answers.
+		fromNode("allow node", f.tcp(bpf.Ingress, 8080, f.node, 50001, ack))
+		r.want("allow flow", bpf.Egress, f.tcp(bpf.Egress, 8080, f.node, 50001, ack))
+		fromNode("allow node", f.tcp(bpf.Ingress, 8080, f.node, 50002, rst))
+		fromNode("allow node", f.tcp(bpf.Ingress, 8080, f.node, 50002, synAck))
+		r.want("deny policy", bpf.Egress, f.tcp(bpf.Egress, 8080, f.node, 50002, ack))
+
+		// Forwarded is not sent, even with the node's address.
+		r.addNodeAddr(f)
+		r.want("deny policy", bpf.Ingress, f.tcp(bpf.Ingress, 8081, f.node, 50000, syn))
+		r.node().Flags = bpf.NodeAddressIsNode
+		r.want("allow node", bpf.Ingress, f.tcp(bpf.Ingress, 8081, f.node, 50000, syn))
+		r.want("deny policy", bpf.Ingress, f.tcp(bpf.Ingress, 8081, f.other, 50000, syn))
+	})
+}
+
+// The node's packets pass even on a flow of the pod that was cut, and do not revive it.
+func TestFromNodeOnCutFlow(t *testing.T) {
+	both(t, func(t *testing.T, r *rig, f family) {
+		r.load(onlyTo(bpf.Egress, f))
+		r.want("allow policy", bpf.Egress, f.udp(bpf.Egress, 41000, f.peer, 80))
+		r.load(policy{onMiss: deny2})
+		r.slots.At(slotID).ChangedAt -= 1000
+		if got := r.runFrom(bpf.Ingress, f.udp(bpf.Ingress, 41000, f.peer, 80), 0).String(); got != "allow flow" {
+			t.Errorf("got %s", got)
+		}
+		r.want("deny cut", bpf.Ingress, f.udp(bpf.Ingress, 41000, f.peer, 80))
+		r.want("deny cut", bpf.Egress, f.udp(bpf.Egress, 41000, f.peer, 80))
+	})
+}
+
+// D2: what the pod sent comes back to it. It must not open a way out by choosing its own source.
+func TestHairpin(t *testing.T) {
+	both(t, func(t *testing.T, r *rig, f family) {
+		r.load(policy{onMiss: deny2})
+		hairpin := func(want string, frame []byte) {
+			t.Helper()
+			if got := r.runFrom(bpf.Ingress, frame, podIfindex).String(); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		hairpin("allow hairpin", f.tcp(bpf.Ingress, 8080, f.node, 50000, syn))
+		hairpin("allow hairpin", f.tcp(bpf.Ingress, 8080, f.node, 50000, ack))
+		r.want("deny policy", bpf.Egress, f.tcp(bpf.Egress, 8080, f.node, 50000, synAck))
+		hairpin("allow hairpin", f.udp(bpf.Ingress, 8080, f.other, 50000))
+		r.want("deny policy", bpf.Egress, f.udp(bpf.Egress, 8080, f.other, 50000))
+
+		// To the node, which masqueraded it, the answer may go (D8).
+		r.addNodeAddr(f)
+		r.want("allow node", bpf.Egress, f.tcp(bpf.Egress, 8080, f.node, 50000, synAck))
+
+		// Where it cannot choose its source, the flow is one.
+		r.node().Flags = bpf.NodeJudgeToNode
+		r.pods.At(podIfindex).Flags = bpf.PodAntispoof
+		hairpin("allow hairpin", f.tcp(bpf.Ingress, 8080, f.node, 50001, syn))
+		r.want("allow flow", bpf.Egress, f.tcp(bpf.Egress, 8080, f.node, 50001, synAck))
+	})
+}
+
+// D8: to the addresses of its node a pod may send, unless a switch has that judged.
+func TestToNode(t *testing.T) {
+	both(t, func(t *testing.T, r *rig, f family) {
+		r.load(policy{onMiss: deny2})
+		r.addNodeAddr(f)
+		r.want("allow node", bpf.Egress, f.tcp(bpf.Egress, 41000, f.node, 443, syn))
+		r.want("allow flow", bpf.Ingress, f.tcp(bpf.Ingress, 41000, f.node, 443, synAck))
+		r.want("deny policy", bpf.Egress, f.tcp(bpf.Egress, 41000, f.other, 443, syn))
+		r.load(policy{onMiss: deny2})
+		r.slots.At(slotID).ChangedAt -= 1000
+		r.want("allow flow", bpf.Egress, f.tcp(bpf.Egress, 41000, f.node, 443, ack))
+
+		// A flow that rules admitted stays one of the node's when the rules go.
+		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(netip.PrefixFrom(netip.MustParseAddr(f.node), netip.MustParseAddr(f.node).BitLen()).String())}}})
+		r.want("allow policy", bpf.Egress, f.udp(bpf.Egress, 41000, f.node, 53))
+		r.load(policy{onMiss: deny2})
+		r.slots.At(slotID).ChangedAt -= 1000
+		r.want("allow flow", bpf.Egress, f.udp(bpf.Egress, 41000, f.node, 53))
+
+		r.node().Flags = bpf.NodeJudgeToNode
+		r.want("deny policy", bpf.Egress, f.tcp(bpf.Egress, 41000, f.node, 443, syn))
+		r.want("deny policy", bpf.Egress, f.udp(bpf.Egress, 41001, f.node, 53))
+	})
+}
