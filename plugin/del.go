@@ -19,6 +19,9 @@ func del(ctx context.Context, c *call) error {
 	if _, err := store.ReadAttachment(c.ContainerID, c.IfName); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if done, err := enforce.Discard(ctx, c.enforcer(), c.ContainerID, c.IfName); done || err != nil {
+		return err
+	}
 	e, err := enforce.Open(ctx, c.enforcer())
 	if err != nil {
 		return err

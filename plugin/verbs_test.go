@@ -129,6 +129,23 @@ func TestDelNeedsNothing(t *testing.T) {
 	}
 }
 
+// Pins that are gone are not made again to remove from them.
+func TestDelWithoutPins(t *testing.T) {
+	n := newNode(t)
+	s := n.sandbox("web")
+	n.publish(s)
+	n.mustCall("ADD", s, n.netConf("1.0.0", s, nil))
+	pinned := filepath.Join(n.bpffs, "latch")
+	if err := os.RemoveAll(pinned); err != nil {
+		t.Fatal(err)
+	}
+	n.mustCall("DEL", s, n.netConf("1.0.0", s, nil))
+	n.wantNoAttachments()
+	if _, err := os.Stat(pinned); err == nil {
+		t.Error("DEL made pins")
+	}
+}
+
 // A late DEL of an old sandbox is not about the new one of the same pod name.
 func TestLateDelLeavesTheSuccessorAlone(t *testing.T) {
 	n := newNode(t)
