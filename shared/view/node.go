@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -83,9 +84,13 @@ func (n *Node) objects() (*kernel, error) {
 
 func (n *Node) notPinned() error { return fmt.Errorf("%w: no %s", ErrNotPinned, n.missing[0]) }
 
+// mapped are the arrays that are memory-mapped, for reading. The kernel makes a mapping only of what is
+// open for writing.
+var mapped = []string{"slots", "pod_state", "node"}
+
 func (k *kernel) openPins(dir pins.Dir) (missing []string, err error) {
 	for _, name := range bpf.MapNames() {
-		m, err := pins.LoadMap(dir.Map(name), &ebpf.LoadPinOptions{ReadOnly: true})
+		m, err := pins.LoadMap(dir.Map(name), &ebpf.LoadPinOptions{ReadOnly: !slices.Contains(mapped, name)})
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, dir.Map(name))
@@ -133,6 +138,13 @@ func (k *kernel) mapArrays() (err error) {
 		return err
 	}
 	if k.node, err = bpf.ViewArray[bpf.Node](k.maps["node"]); err != nil {
+		return err
+	}
+	for _, name := range mapped {
+		err = errors.Join(err, k.maps[name].Close()) // the mapping stays
+		delete(k.maps, name)
+	}
+	if err != nil {
 		return err
 	}
 	k.tables, err = rules.NewTables(k.maps, k.slots)

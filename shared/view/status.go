@@ -38,7 +38,7 @@ const silence = 5 * time.Second
 
 // Status returns the node's state apart from its pods.
 func (n *Node) Status() (Status, error) {
-	s := Status{Layout: pins.Layout, Layouts: n.layouts, Pins: n.pins.Root(), Missing: n.missing}
+	s := Status{Layout: pins.Layout, Layouts: append([]int{}, n.layouts...), Pins: n.pins.Root(), Missing: n.missing}
 	lost := map[string]bool{}
 	for _, path := range n.missing {
 		lost[path] = true
@@ -59,7 +59,7 @@ func (n *Node) Status() (Status, error) {
 func (n *Node) watcher(s *Status) error {
 	said, err := n.store.ReadStatus()
 	if errors.Is(err, fs.ErrNotExist) {
-		s.Watcher.Message = "latchd has never run here"
+		s.Watcher.Message = "has never run here"
 		return nil
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ func (n *Node) watcher(s *Status) error {
 	if !s.Watcher.Running {
 		s.Watcher.Ready = false
 		if said.Ready {
-			s.Watcher.Message = "latchd is down; what it left stays in force"
+			s.Watcher.Message = "what it left stays in force"
 		}
 	}
 	return nil
