@@ -5,160 +5,126 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 )
 
-// Side is the packets' way over the host veth, in the words of the programs.
-type Side uint8
-
-// Sides of a host interface.
-const (
-	ToPod Side = iota
-	FromPod
-)
-
-// Sides lists both, for loops. to_pod comes first: what is attached first is what protects the pod.
-var Sides = [2]Side{ToPod, FromPod}
-
-// String is the name of the side's program and of its pins.
-func (s Side) String() string {
-	if s == FromPod {
-		return "from_pod"
-	}
-	return "to_pod"
-}
-
-// Mode is a way of attaching.
+// Mode is a way to attach.
 type Mode string
 
-// Modes. ModeAuto is clsact, unless a foreign tcx program on the hook would run in front of it.
+// Modes. ModeAuto is clsact, which attaches fast; an interface that has its link stays with it, and
+// tcx is taken at once where clsact cannot be in front.
 const (
 	ModeAuto   Mode = "auto"
 	ModeClsact Mode = "clsact"
 	ModeTCX    Mode = "tcx"
 )
 
-// ParseMode checks a mode that comes from a user.
+// ParseMode checks a mode that comes from settings; empty is ModeAuto.
 func ParseMode(s string) (Mode, error) {
 	switch m := Mode(s); m {
+	case "":
+		return ModeAuto, nil
 	case ModeAuto, ModeClsact, ModeTCX:
 		return m, nil
+	default:
+		return "", fmt.Errorf("attach mode %q: want auto, clsact or tcx", s)
 	}
-	return "", fmt.Errorf("attach mode %q: use one of %q, %q, %q", s, ModeAuto, ModeClsact, ModeTCX)
 }
 
+// Errors that callers branch on.
 var (
-	// ErrGone says that the device is no longer there.
-	ErrGone = errors.New("device is gone")
-	// ErrNotSupported says that the kernel is too old.
-	ErrNotSupported = errors.New("not supported by this kernel")
+	// ErrConflict says that something of others is on the hook and we cannot get in front of it.
+	ErrConflict = errors.New("cannot be first on the hook")
+	// ErrNotSupported says that the kernel lacks tcx.
+	ErrNotSupported = ebpf.ErrNotSupported
 )
 
-// Attach puts prog on one side of a device, in place of an older program of ours. It may be called
-// again at any time. linkPin is where a tcx link is pinned. When the device is attached the other
-// way already, the new way works before the old one ends.
+// Attach puts the program first on one side of an interface. linkPin is where the link of tcx is
+// pinned; in clsact mode it is where an older link is looked for.
+//
+// Safe to call again: with the same program it changes nothing that is in place, with another one it
+// replaces in one step. It also moves us in front of what others have put there meanwhile, and ends
+// what is left of the other mode. Returns an error that wraps ErrGone when there is no such interface,
+// ErrConflict, or ErrNotSupported; then whatever was attached before still is.
 func Attach(ifindex int, s Side, prog *ebpf.Program, m Mode, linkPin string) error {
-	if m == ModeAuto {
-		foreign, err := foreignTCX(ifindex, s, linkPin)
-		if err != nil {
-			return err
-		}
-		if m = ModeClsact; foreign {
-			m = ModeTCX
-		}
+	h := s.hook()
+	var err error
+	switch m {
+	case ModeAuto, "":
+		err = attachAuto(ifindex, h, s, prog, linkPin)
+	case ModeClsact:
+		err = useClsact(ifindex, h, s, prog, linkPin)
+	case ModeTCX:
+		err = useTCX(ifindex, h, s, prog, linkPin)
+	default:
+		err = fmt.Errorf("mode %q", m)
 	}
-	if m == ModeTCX {
-		return Promote(ifindex, s, prog, linkPin)
+	if err != nil {
+		return fmt.Errorf("attach %s to interface %d: %w", s, ifindex, asGone(err))
 	}
-	return Demote(ifindex, s, prog, linkPin)
+	return nil
 }
 
-// Promote attaches by a tcx link, then takes away a clsact filter of ours.
+// Promote moves one side of an interface from clsact to tcx: there is no moment without the program.
 func Promote(ifindex int, s Side, prog *ebpf.Program, linkPin string) error {
-	if err := attachTCX(ifindex, s, prog, linkPin); err != nil {
-		return err
-	}
-	return deleteFilter(ifindex, s)
+	return Attach(ifindex, s, prog, ModeTCX, linkPin)
 }
 
-// Demote attaches by a clsact filter, then ends a tcx link of ours.
-func Demote(ifindex int, s Side, prog *ebpf.Program, linkPin string) error {
-	if err := replaceFilter(ifindex, s, prog); err != nil {
-		if errors.Is(err, ErrGone) {
-			return errors.Join(err, removeLink(linkPin))
-		}
-		return err
-	}
-	return removeLink(linkPin)
-}
-
-// Detach takes our program off one side of a device. A device that is gone, or has none of our
-// programs, is success; the pin of a link is removed in any case.
+// Detach takes us off one side of an interface, in whatever mode, and removes the pin of the link.
+// Nothing there, the interface included, is success.
+//
+// When no filter is left on either side, the clsact qdisc goes as well. Nobody can say who made it;
+// without filters it does nothing, whoever adds one makes the qdisc first, and to leave it would break
+// the promise of an uninstall without a trace. If another adds a qdisc and a filter, and we look
+// between the two, its filter is refused or lost: agents of this kind retry.
 func Detach(ifindex int, s Side, linkPin string) error {
-	return errors.Join(removeLink(linkPin), deleteFilter(ifindex, s))
+	err := errors.Join(endLink(linkPin, ifindex), endFilters(ifindex, s.hook(), true))
+	if err != nil && !errors.Is(asGone(err), ErrGone) {
+		return fmt.Errorf("detach %s from interface %d: %w", s, ifindex, err)
+	}
+	return nil
 }
 
-// Status is what the kernel says of one side of a device.
-type Status struct {
-	Attached  bool     // the program asked for is attached by us
-	Mode      Mode     // how; empty when not
-	ProgID    uint32   // program that is attached in our name, whichever it is
-	Effective bool     // nothing runs in front of it that could let a packet by
-	Ahead     []string // what does
+func attachAuto(ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+	alive, err := linkAlive(linkPin, ifindex, h)
+	if err != nil {
+		return err
+	}
+	if alive {
+		return useTCX(ifindex, h, s, prog, linkPin)
+	}
+	err = useClsact(ifindex, h, s, prog, linkPin)
+	if errors.Is(err, ErrConflict) && HaveTCX() == nil {
+		return useTCX(ifindex, h, s, prog, linkPin)
+	}
+	return err
 }
 
-// Query asks the kernel whether the program with an id is attached to one side of a device, and
-// whether it is effective there.
-func Query(ifindex int, s Side, progID uint32) (Status, error) {
-	links, err := queryTCX(ifindex, s)
+// useClsact ends with our filter alone.
+func useClsact(ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+	ours, err := linkProgram(linkPin, ifindex, h)
 	if err != nil {
-		return Status{}, err
+		return err
 	}
-	var ahead []string
-	for _, p := range links {
-		if uint32(p.ID) == progID {
-			return Status{Attached: true, Mode: ModeTCX, ProgID: progID, Effective: len(ahead) == 0, Ahead: ahead}, nil
-		}
-		ahead = append(ahead, fmt.Sprintf("tcx program %d", p.ID))
-	}
-	filters, err := listFilters(ifindex, s)
+	ahead, err := tcxAhead(ifindex, h, ours)
 	if err != nil {
-		return Status{}, err
+		return err
 	}
-	for _, f := range filters {
-		if f.ours() {
-			return Status{Attached: f.progID == progID, Mode: ModeClsact, ProgID: f.progID, Effective: len(ahead) == 0, Ahead: ahead}, nil
-		}
-		ahead = append(ahead, f.String())
+	if len(ahead) > 0 {
+		return fmt.Errorf("%w: %s runs before any filter", ErrConflict, ahead[0])
 	}
-	return Status{Ahead: ahead}, nil
+	if err := addFilter(ifindex, h, s, prog); err != nil {
+		return err
+	}
+	return endLink(linkPin, ifindex)
 }
 
-// foreignTCX tells whether a tcx program that is not behind our pin is on the hook.
-func foreignTCX(ifindex int, s Side, linkPin string) (bool, error) {
-	programs, err := queryTCX(ifindex, s)
-	if err != nil || len(programs) == 0 {
-		return false, err
+// useTCX ends with our link alone.
+func useTCX(ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+	if err := HaveTCX(); err != nil {
+		return err
 	}
-	ours, err := linkedProgram(linkPin)
-	if err != nil {
-		return false, err
+	if err := addLink(ifindex, h, s, prog, linkPin); err != nil {
+		return err
 	}
-	for _, p := range programs {
-		if p.ID != ours {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-func queryTCX(ifindex int, s Side) ([]link.AttachedProgram, error) {
-	result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: s.tcxHook()})
-	if errors.Is(err, link.ErrNotSupported) || errors.Is(err, ebpf.ErrNotSupported) || isUnknownHook(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("query tcx programs of device %d: %w", ifindex, gone(err))
-	}
-	return result.Programs, nil
+	return endFilters(ifindex, h, false)
 }

@@ -3,7 +3,6 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
@@ -11,164 +10,170 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Our filter's place. Priority 1 is the front; the node agent of EKS uses priority 1 and handle 1, and
-// its clean-up deletes that handle only. Within one priority the newest filter runs first.
-const (
-	filterPriority = 1
-	filterHandle   = 0x1a7c
-)
+// Our filters lie at the first priority. Another agent owns handle 1 there and deletes filters by that
+// handle. Of our two handles one is in use; the other is for moving to the front.
+const priority = 1
 
-// filter is one cls_bpf filter, or another one that could decide in front of it.
+var handles = [2]uint32{0x1a7c, 0x1a7d}
+
+// namePrefix starts the names of our filters; the side follows.
+const namePrefix = "latch_"
+
+// filter is a filter on a hook.
 type filter struct {
-	priority uint16
-	handle   uint32
-	name     string
-	kind     string
-	progID   uint32
+	handle uint32
+	ours   bool
+	prog   ebpf.ProgramID // 0 if it is not of kind bpf
+	what   string         // for messages
 }
 
-func (f filter) ours() bool {
-	return f.kind == "bpf" && f.priority == filterPriority && f.handle == filterHandle
+// filters lists those that packets meet, in the order in which they run.
+func filters(ifindex int, h hook) ([]filter, error) {
+	kind, err := ingressQdisc(ifindex)
+	if err != nil || kind == "" {
+		return nil, err
+	}
+	if kind != clsact && h != FromPod.hook() { // it has no hook on this side, but lists its filters there
+		return nil, nil
+	}
+	list, err := netlinksafe.FilterList(device(ifindex), h.parent)
+	if err != nil {
+		return nil, fmt.Errorf("list filters: %w", err)
+	}
+	var found []filter
+	for _, f := range list {
+		a := f.Attrs()
+		if a.Chain != nil && *a.Chain != 0 { // entered by a jump from chain 0 only
+			continue
+		}
+		e := filter{handle: a.Handle, what: fmt.Sprintf("filter %s at priority %d handle %#x", f.Type(), a.Priority, a.Handle)}
+		if b, ok := f.(*netlink.BpfFilter); ok {
+			e.prog = ebpf.ProgramID(b.Id)
+			e.ours = a.Priority == priority && (a.Handle == handles[0] || a.Handle == handles[1])
+			e.what += " " + b.Name
+		}
+		found = append(found, e)
+	}
+	return found, nil
 }
 
-func (f filter) String() string {
-	return fmt.Sprintf("%s filter %q, priority %d, handle %#x", f.kind, f.name, f.priority, f.handle)
-}
-
-// replaceFilter adds our filter or replaces its program in place.
-func replaceFilter(ifindex int, s Side, prog *ebpf.Program) error {
+// addFilter ends with one filter of ours, with this program, before all others.
+func addFilter(ifindex int, h hook, s Side, prog *ebpf.Program) error {
+	id, err := programID(prog)
+	if err != nil {
+		return err
+	}
 	if err := ensureClsact(ifindex); err != nil {
 		return err
 	}
-	f := &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: ifindex,
-			Parent:    s.clsactParent(),
-			Handle:    filterHandle,
-			Priority:  filterPriority,
-			Protocol:  unix.ETH_P_ALL,
-		},
-		Fd:           prog.FD(),
-		Name:         "latch_" + s.String(),
-		DirectAction: true,
-	}
-	if err := netlink.FilterReplace(f); err != nil {
-		return fmt.Errorf("replace clsact filter of device %d: %w", ifindex, gone(err))
-	}
-	return moveToFront(ifindex, s, f)
-}
-
-// moveToFront puts our filter before others of its priority: one that was added later runs first.
-// The filter is added anew under a second handle for the moment, so that one of ours always runs.
-func moveToFront(ifindex int, s Side, f *netlink.BpfFilter) error {
-	all, err := listFilters(ifindex, s)
-	if err != nil || len(all) == 0 || all[0].ours() {
+	found, err := filters(ifindex, h)
+	if err != nil {
 		return err
 	}
-	if all[0].priority != filterPriority {
-		return nil // cannot be: no priority is before 1
-	}
-	standIn := *f
-	standIn.Handle = filterHandle + 1
-	if err := netlink.FilterReplace(&standIn); err != nil {
-		return fmt.Errorf("add stand-in filter to device %d: %w", ifindex, gone(err))
-	}
-	if err := netlink.FilterDel(f); err != nil {
-		return fmt.Errorf("move filter of device %d to the front: %w", ifindex, gone(err))
-	}
-	if err := netlink.FilterReplace(f); err != nil {
-		return fmt.Errorf("move filter of device %d to the front: %w", ifindex, gone(err))
-	}
-	if err := netlink.FilterDel(&standIn); err != nil {
-		return fmt.Errorf("delete stand-in filter of device %d: %w", ifindex, gone(err))
-	}
-	return nil
-}
-
-func ensureClsact(ifindex int) error {
-	q := &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: ifindex,
-			Handle:    netlink.MakeHandle(0xffff, 0),
-			Parent:    netlink.HANDLE_CLSACT,
-		},
-		QdiscType: "clsact",
-	}
-	err := netlink.QdiscAdd(q)
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("add clsact qdisc to device %d: %w", ifindex, gone(err))
-	}
-	return nil
-}
-
-// listFilters lists the filters of one side in the order in which they run.
-func listFilters(ifindex int, s Side) ([]filter, error) {
-	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
-	all, err := netlinksafe.FilterList(l, s.clsactParent())
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil, nil // no clsact qdisc
+	used := handles[0]
+	switch {
+	case len(found) > 0 && found[0].ours && found[0].prog == id:
+		used = found[0].handle
+	case len(found) > 0 && found[0].ours: // in place, which keeps it first
+		used = found[0].handle
+		err = putFilter(ifindex, h, s, prog, used, netlink.FilterReplace)
+	default: // the newest filter of a priority runs first
+		if used, err = freeHandle(ifindex, h, found); err == nil {
+			err = putFilter(ifindex, h, s, prog, used, netlink.FilterAdd)
+		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list filters of device %d: %w", ifindex, gone(err))
+		return err
 	}
-	var filters []filter
-	for _, f := range all {
-		a := f.Attrs()
-		if a.Handle == 0 {
-			continue // the head of a priority, not a filter
+	if found, err = filters(ifindex, h); err != nil {
+		return err
+	}
+	if len(found) == 0 || found[0].handle != used || found[0].prog != id {
+		return fmt.Errorf("%w: have %s", ErrConflict, describe(found))
+	}
+	for _, f := range found[1:] {
+		if f.ours {
+			err = errors.Join(err, delFilter(ifindex, h, f.handle))
 		}
-		one := filter{priority: a.Priority, handle: a.Handle, kind: f.Type()}
-		if b, ok := f.(*netlink.BpfFilter); ok {
-			one.name, one.progID = b.Name, uint32(b.Id)
-		}
-		filters = append(filters, one)
-	}
-	return filters, nil
-}
-
-// deleteFilter deletes our filter, and the clsact qdisc when no filter is left on either side: it is
-// then of no use to anybody. Absent is fine.
-func deleteFilter(ifindex int, s Side) error {
-	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{
-		LinkIndex: ifindex,
-		Parent:    s.clsactParent(),
-		Handle:    filterHandle,
-		Priority:  filterPriority,
-		Protocol:  unix.ETH_P_ALL,
-	}}
-	filters, err := listFilters(ifindex, s)
-	if err != nil {
-		return ignoreGone(err)
-	}
-	found := false
-	for _, have := range filters {
-		found = found || have.ours()
-	}
-	if !found {
-		return nil
-	}
-	if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
-		return ignoreGone(fmt.Errorf("delete clsact filter of device %d: %w", ifindex, gone(err)))
-	}
-	for _, side := range Sides {
-		left, err := listFilters(ifindex, side)
-		if err != nil || len(left) > 0 {
-			return ignoreGone(err)
-		}
-	}
-	q := &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
-		QdiscType:  "clsact",
-	}
-	if err := netlink.QdiscDel(q); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
-		return ignoreGone(fmt.Errorf("delete clsact qdisc of device %d: %w", ifindex, gone(err)))
-	}
-	return nil
-}
-
-func ignoreGone(err error) error {
-	if errors.Is(err, ErrGone) {
-		return nil
 	}
 	return err
+}
+
+// freeHandle returns a handle of ours that is not in use. If both are, the one that runs last goes: it
+// judges no packet that the other has not.
+func freeHandle(ifindex int, h hook, found []filter) (uint32, error) {
+	var used []uint32
+	for _, f := range found {
+		if f.ours {
+			used = append(used, f.handle)
+		}
+	}
+	switch len(used) {
+	case 0:
+		return handles[0], nil
+	case 1:
+		return handles[0] + handles[1] - used[0], nil
+	default:
+		last := used[len(used)-1]
+		return last, delFilter(ifindex, h, last)
+	}
+}
+
+func putFilter(ifindex int, h hook, s Side, prog *ebpf.Program, handle uint32, put func(netlink.Filter) error) error {
+	err := put(&netlink.BpfFilter{
+		FilterAttrs:  filterAttrs(ifindex, h, handle),
+		Fd:           prog.FD(),
+		Name:         namePrefix + s.String(),
+		DirectAction: true,
+	})
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT):
+		// Priority 1 is taken by filters of another kind or protocol, or the hook is shared by devices.
+		return fmt.Errorf("%w: add filter at priority %d: %w", ErrConflict, priority, err)
+	case err != nil:
+		return fmt.Errorf("add filter: %w", err)
+	}
+	return nil
+}
+
+func delFilter(ifindex int, h hook, handle uint32) error {
+	err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(ifindex, h, handle)})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("delete filter: %w", err)
+	}
+	return nil
+}
+
+// endFilters removes our filters, and on request the qdisc if nothing is left below it.
+func endFilters(ifindex int, h hook, qdisc bool) error {
+	found, err := filters(ifindex, h)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f.ours {
+			err = errors.Join(err, delFilter(ifindex, h, f.handle))
+		}
+	}
+	if err != nil || !qdisc {
+		return err
+	}
+	return endClsact(ifindex)
+}
+
+func filterAttrs(ifindex int, h hook, handle uint32) netlink.FilterAttrs {
+	return netlink.FilterAttrs{
+		LinkIndex: ifindex, Parent: h.parent, Priority: priority, Handle: handle, Protocol: unix.ETH_P_ALL,
+	}
+}
+
+func device(ifindex int) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+}
+
+func describe(found []filter) string {
+	if len(found) == 0 {
+		return "no filter"
+	}
+	return found[0].what
 }

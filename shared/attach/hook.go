@@ -1,38 +1,54 @@
 package attach
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
-// The one place where the pod's direction becomes a hook of the device: see the package comment.
+// Side is the way of the packets that a program sees, in the pod's view.
+type Side uint8
 
-func (s Side) tcxHook() ebpf.AttachType {
-	if s == FromPod {
-		return ebpf.AttachTCXIngress
+// Sides of a host interface.
+const (
+	ToPod   Side = iota // into the pod: its ingress
+	FromPod             // out of the pod: its egress
+)
+
+// Sides lists both, for loops.
+var Sides = [2]Side{ToPod, FromPod}
+
+// String is the name of the side in pins, programs and logs.
+func (s Side) String() string {
+	switch s {
+	case ToPod:
+		return "to_pod"
+	case FromPod:
+		return "from_pod"
+	default:
+		return fmt.Sprintf("side %d", uint8(s))
 	}
-	return ebpf.AttachTCXEgress
 }
 
-func (s Side) clsactParent() uint32 {
-	if s == FromPod {
-		return netlink.HANDLE_MIN_INGRESS
-	}
-	return netlink.HANDLE_MIN_EGRESS
+// hook is a place of a device where programs run, in TC's words.
+type hook struct {
+	parent uint32          // of filters below the clsact qdisc
+	tcx    ebpf.AttachType // of links
 }
 
-// gone turns the kernel's ways to say that a device is no longer there into ErrGone.
-func gone(err error) error {
-	var none netlink.LinkNotFoundError
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENXIO) || errors.As(err, &none) {
-		return errors.Join(ErrGone, err)
+// hook is the one place where the pod's view turns into the device's:
+//
+//	side      packets                      hook of the host device
+//	to_pod    the device transmits them    egress
+//	from_pod  the device receives them     ingress
+func (s Side) hook() hook {
+	switch s {
+	case ToPod:
+		return hook{parent: netlink.HANDLE_MIN_EGRESS, tcx: ebpf.AttachTCXEgress}
+	case FromPod:
+		return hook{parent: netlink.HANDLE_MIN_INGRESS, tcx: ebpf.AttachTCXIngress}
+	default:
+		panic("attach: " + s.String())
 	}
-	return err
 }
-
-// isUnknownHook tells whether the kernel does not know tcx: it answers an unknown attach type with
-// EINVAL.
-func isUnknownHook(err error) bool { return errors.Is(err, unix.EINVAL) }

@@ -4,91 +4,234 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/shared/pins"
 )
 
-// attachTCX puts prog at the head of the hook by a pinned link, or updates the link that is pinned
-// there already in one atomic step. A link that is not at the head any more is replaced by one that
-// is, which works before the older one ends.
-func attachTCX(ifindex int, s Side, prog *ebpf.Program, pin string) error {
-	old, err := openLink(pin)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		defer old.Close()
-		inPlace, err := isHead(ifindex, s, old)
-		if err != nil {
-			return err
-		}
-		if inPlace {
-			if err := old.Update(prog); err != nil {
-				return fmt.Errorf("update tcx link %s: %w", pin, gone(err))
-			}
-			return nil
-		}
-	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: s.tcxHook(), Anchor: link.Head()})
-	if errors.Is(err, os.ErrExist) {
-		// The kernel takes a program once for each hook.
-		return fmt.Errorf("attach tcx link at the head of device %d: the program is attached there already, behind another one", ifindex)
-	}
-	if errors.Is(err, ebpf.ErrNotSupported) || isUnknownHook(err) {
-		return fmt.Errorf("attach tcx link (kernel 6.6 or newer): %w", ErrNotSupported)
+// HaveTCX returns nil if the kernel has tcx, else an error that wraps ErrNotSupported.
+var HaveTCX = sync.OnceValue(func() error {
+	const loopback = 1 // in every network namespace
+	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: FromPod.hook().tcx})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, ErrNotSupported) {
+		return fmt.Errorf("tcx links (kernel 6.6): %w", ErrNotSupported)
 	}
 	if err != nil {
-		return fmt.Errorf("attach tcx link to device %d: %w", ifindex, gone(err))
+		return fmt.Errorf("look for tcx: %w", err)
 	}
-	defer l.Close()
-	o, ok := l.(pins.Object)
-	if !ok {
-		return fmt.Errorf("pin tcx link of device %d: %T has no file descriptor", ifindex, l)
-	}
-	return pins.PinAtomic(o, pin)
+	return nil
+})
+
+// attached is our link on a hook.
+type attached struct {
+	link.Link
+	prog ebpf.ProgramID
 }
 
-// isHead tells whether a link of ours is on this device and first in its list.
-func isHead(ifindex int, s Side, l link.Link) (bool, error) {
-	info, err := l.Info()
-	if err != nil {
-		return false, fmt.Errorf("read tcx link: %w", err)
+// openLink opens the pinned link. It returns nil if there is none, or if it has lost its device. A
+// link of another device is an error: whose pin this is was mistaken, and that device stays enforced.
+func openLink(pin string, ifindex int, h hook) (*attached, error) {
+	if pin == "" {
+		return nil, nil
 	}
-	if tcx := info.TCX(); tcx == nil || int(tcx.Ifindex) != ifindex {
-		return false, nil
-	}
-	programs, err := queryTCX(ifindex, s)
-	if err != nil {
-		return false, err
-	}
-	return len(programs) > 0 && programs[0].ID == info.Program, nil
-}
-
-// openLink opens a pinned link; nil when there is none.
-func openLink(pin string) (link.Link, error) {
 	l, err := pins.LoadLink(pin, nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	info, err := l.Info()
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("link %s: %w", pin, err)
+	}
+	t := info.TCX()
+	if t != nil && t.Ifindex == 0 {
+		_ = l.Close()
+		return nil, nil
+	}
+	if t == nil || int(t.Ifindex) != ifindex || ebpf.AttachType(t.AttachType) != h.tcx {
+		_ = l.Close()
+		return nil, fmt.Errorf("link %s is not of this hook: %+v", pin, t)
+	}
+	return &attached{Link: l, prog: info.Program}, nil
 }
 
-// linkedProgram is the id of the program behind a pinned link; 0 when there is none.
-func linkedProgram(pin string) (ebpf.ProgramID, error) {
-	l, err := openLink(pin)
+func linkAlive(pin string, ifindex int, h hook) (bool, error) {
+	id, err := linkProgram(pin, ifindex, h)
+	return id != 0, err
+}
+
+// linkProgram returns the program of our link, 0 if there is no live link.
+func linkProgram(pin string, ifindex int, h hook) (ebpf.ProgramID, error) {
+	l, err := openLink(pin, ifindex, h)
 	if err != nil || l == nil {
 		return 0, err
 	}
 	defer l.Close()
-	info, err := l.Info()
-	if err != nil {
-		return 0, fmt.Errorf("read tcx link %s: %w", pin, err)
-	}
-	return info.Program, nil
+	return l.prog, nil
 }
 
-// removeLink ends a pinned link. Absent is fine. It ends with its pin: nobody else holds it.
-func removeLink(pin string) error { return pins.Remove(pin) }
+// addLink ends with our link, with this program, before all others, pinned.
+func addLink(ifindex int, h hook, s Side, prog *ebpf.Program, pin string) error {
+	if pin == "" {
+		return errors.New("tcx needs a place to pin its link")
+	}
+	id, err := programID(prog)
+	if err != nil {
+		return err
+	}
+	l, err := openLink(pin, ifindex, h)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		return newLink(ifindex, h, s, prog, id, pin)
+	}
+	defer l.Close()
+	if l.prog != id {
+		if err := l.Update(prog); err != nil {
+			return fmt.Errorf("update link %s: %w", pin, err)
+		}
+	}
+	ahead, err := tcxAhead(ifindex, h, id)
+	if err != nil || len(ahead) == 0 {
+		return err
+	}
+	// A program cannot be on one hook twice, so the link must leave before it comes to the front. A
+	// filter stands in for it; useTCX removes it.
+	if err := addFilter(ifindex, h, s, prog); err != nil {
+		return fmt.Errorf("%w: behind %s, and nothing can stand in for the link: %w", ErrConflict, ahead[0], err)
+	}
+	if err := l.Detach(); err != nil {
+		return fmt.Errorf("detach link %s: %w", pin, err)
+	}
+	return newLink(ifindex, h, s, prog, id, pin)
+}
+
+// newLink makes a link at the head, and pins it in place of a dead one.
+func newLink(ifindex int, h hook, s Side, prog *ebpf.Program, id ebpf.ProgramID, pin string) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: h.tcx, Anchor: link.Head()})
+	known := errors.Is(err, unix.EEXIST)
+	if known {
+		l, err = linkOf(ifindex, h, id)
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close() // without the pin this is the end of the link
+	o, ok := l.(pins.Object)
+	if !ok {
+		return fmt.Errorf("link of type %T cannot be pinned", l)
+	}
+	if err := pins.PinAtomic(o, pin); err != nil {
+		return err
+	}
+	if known { // wherever it is in the list
+		return addLink(ifindex, h, s, prog, pin)
+	}
+	ahead, err := tcxAhead(ifindex, h, id)
+	if err == nil && len(ahead) > 0 {
+		err = fmt.Errorf("%w: behind %s", ErrConflict, ahead[0])
+	}
+	return err
+}
+
+// linkOf finds the link by which the program is on the hook already: its pin has another name.
+func linkOf(ifindex int, h hook, id ebpf.ProgramID) (link.Link, error) {
+	list, err := tcxPrograms(ifindex, h)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		if lid, ok := p.LinkID(); ok && p.ID == id {
+			return link.NewFromID(lid)
+		}
+	}
+	return nil, fmt.Errorf("program %d is attached without a link: %w", id, unix.EEXIST)
+}
+
+// endLink takes the link off its device and removes its pin. Safe to call again.
+func endLink(pin string, ifindex int) error {
+	if pin == "" {
+		return nil
+	}
+	l, err := pins.LoadLink(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return fmt.Errorf("link %s: %w", pin, err)
+	}
+	if t := info.TCX(); t == nil || t.Ifindex != 0 && int(t.Ifindex) != ifindex {
+		return fmt.Errorf("link %s is not of this hook: %+v", pin, t)
+	}
+	// Not by the end of the pin alone: another process may hold the link open.
+	if err := l.Detach(); err != nil && !errors.Is(asGone(err), ErrGone) {
+		return fmt.Errorf("detach link %s: %w", pin, err)
+	}
+	return pins.Remove(pin)
+}
+
+// tcxPrograms lists the programs of the hook in the order in which they run.
+func tcxPrograms(ifindex int, h hook) ([]link.AttachedProgram, error) {
+	if HaveTCX() != nil {
+		return nil, nil
+	}
+	r, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.tcx})
+	if err != nil {
+		return nil, fmt.Errorf("tcx: %w", err)
+	}
+	return r.Programs, nil
+}
+
+// tcxAhead names the programs that run before ours: all of them if ours is not there.
+func tcxAhead(ifindex int, h hook, ours ebpf.ProgramID) ([]string, error) {
+	list, err := tcxPrograms(ifindex, h)
+	if err != nil {
+		return nil, err
+	}
+	var ahead []string
+	for _, p := range list {
+		if p.ID == ours {
+			break
+		}
+		ahead = append(ahead, fmt.Sprintf("tcx program %s (id %d)", programName(p.ID), p.ID))
+	}
+	return ahead, nil
+}
+
+func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, fmt.Errorf("program: %w", err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		return 0, errors.New("program: the kernel tells no id")
+	}
+	return id, nil
+}
+
+func programName(id ebpf.ProgramID) string {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return "unknown"
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return "unknown"
+	}
+	return info.Name
+}

@@ -1,0 +1,303 @@
+package attach
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// Verdicts of programs.
+const (
+	next = -1
+	ok   = 0
+	drop = 2
+	pipe = 3
+)
+
+// ground is a node and a pod, joined by a veth, that send each other UDP.
+type ground struct {
+	t         *testing.T
+	node, pod *testenv.NetNS
+	ifindex   int
+	pins      pins.Dir
+}
+
+func newGround(t *testing.T) *ground {
+	t.Helper()
+	g := &ground{t: t, node: testenv.New(t), pod: testenv.New(t), pins: pins.New(testenv.BPFFS(t))}
+	if err := g.pins.Make(); err != nil {
+		t.Fatal(err)
+	}
+	hostEnd, podEnd := testenv.Veth(t, g.node, "host0", g.pod, "eth0")
+	g.ifindex = hostEnd.Attrs().Index
+	g.node.Addr(t, "host0", "10.0.0.1/24")
+	g.pod.Addr(t, "eth0", "10.0.0.2/24")
+	g.node.Neigh(t, "host0", "10.0.0.2", podEnd.Attrs().HardwareAddr)
+	g.pod.Neigh(t, "eth0", "10.0.0.1", hostEnd.Attrs().HardwareAddr)
+	return g
+}
+
+func (g *ground) pin(s Side) string { return g.pins.Link(1, s.String()) }
+
+// in runs f in the node's namespace, as every caller of the package does.
+func (g *ground) in(f func() error) error { return g.node.Do(f) }
+
+func (g *ground) attach(s Side, p *ebpf.Program, m Mode) {
+	g.t.Helper()
+	if err := g.in(func() error { return Attach(g.ifindex, s, p, m, g.pin(s)) }); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *ground) detach(s Side) {
+	g.t.Helper()
+	if err := g.in(func() error { return Detach(g.ifindex, s, g.pin(s)) }); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *ground) query(s Side, p *ebpf.Program) Status {
+	g.t.Helper()
+	var st Status
+	err := g.in(func() (err error) {
+		st, err = Query(g.ifindex, s, uint32(id(g.t, p)))
+		return err
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return st
+}
+
+// wantEffective requires the program in front, in this mode.
+func (g *ground) wantEffective(s Side, p *ebpf.Program, m Mode) {
+	g.t.Helper()
+	st := g.query(s, p)
+	if !st.Attached || !st.Effective || st.Mode != m || st.ProgID != uint32(id(g.t, p)) || len(st.Ahead) != 0 {
+		g.t.Errorf("%s: want program %d first by %s, have %+v", s, id(g.t, p), m, st)
+	}
+}
+
+// foreignFilter puts a program of somebody else on the hook.
+func (g *ground) foreignFilter(s Side, p *ebpf.Program, prio uint16, handle uint32) {
+	g.t.Helper()
+	err := g.in(func() error {
+		if err := netlink.QdiscAdd(qdisc(g.ifindex)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		return netlink.FilterAdd(&netlink.BpfFilter{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: g.ifindex, Parent: s.hook().parent, Priority: prio, Handle: handle, Protocol: unix.ETH_P_ALL},
+			Fd:          p.FD(), Name: "foreign", DirectAction: true,
+		})
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// foreignLink puts a program of somebody else first on the hook, by tcx.
+func (g *ground) foreignLink(s Side, p *ebpf.Program) link.Link {
+	g.t.Helper()
+	var l link.Link
+	err := g.in(func() (err error) {
+		l, err = link.AttachTCX(link.TCXOptions{Interface: g.ifindex, Program: p, Attach: s.hook().tcx, Anchor: link.Head()})
+		return err
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// send sends datagrams on one side and returns how many arrived.
+func (g *ground) send(s Side, count int) int {
+	g.t.Helper()
+	from, to, src, dst := g.node, g.pod, "10.0.0.1", "10.0.0.2"
+	if s == FromPod {
+		from, to, src, dst = to, from, dst, src
+	}
+	in := to.PacketConn(g.t, dst+":0")
+	defer in.Close()
+	out := from.PacketConn(g.t, src+":0")
+	defer out.Close()
+	for range count {
+		if _, err := out.WriteTo([]byte("x"), in.LocalAddr()); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	arrived := 0
+	_ = in.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // a veth delivers at once
+	for b := make([]byte, 16); arrived < count; arrived++ {
+		if _, _, err := in.ReadFrom(b); err != nil {
+			break
+		}
+	}
+	return arrived
+}
+
+// counter is a program that counts packets of IPv4 and ends with a verdict.
+type counter struct {
+	*ebpf.Program
+	m *ebpf.Map
+}
+
+func (c counter) count() uint64 {
+	var n uint64
+	_ = c.m.Lookup(uint32(0), &n)
+	return n
+}
+
+func newProgram(t *testing.T, name string, verdict int32) counter {
+	t.Helper()
+	testenv.RequireRoot(t)
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "count", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	const protocol = 16 // offset in struct __sk_buff
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: name, Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMem(asm.R1, asm.R1, protocol, asm.Word),
+			asm.JNE.Imm(asm.R1, int32(binary.NativeEndian.Uint16([]byte{8, 0})), "end"),
+			asm.StoreImm(asm.R10, -4, 0, asm.Word),
+			asm.Mov.Reg(asm.R2, asm.R10),
+			asm.Add.Imm(asm.R2, -4),
+			asm.LoadMapPtr(asm.R1, m.FD()),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "end"),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+			asm.Mov.Imm(asm.R0, verdict).WithSymbol("end"),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return counter{Program: p, m: m}
+}
+
+func id(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
+	t.Helper()
+	n, err := programID(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// modes runs a test in both ways of attaching.
+func modes(t *testing.T, f func(*testing.T, *ground, Mode)) {
+	for _, m := range []Mode{ModeClsact, ModeTCX} {
+		t.Run(string(m), func(t *testing.T) {
+			testenv.RequireRoot(t)
+			if m == ModeTCX {
+				if err := HaveTCX(); err != nil {
+					testenv.Missing(t, err.Error())
+				}
+			}
+			f(t, newGround(t), m)
+		})
+	}
+}
+
+// pinned lists the pins of links.
+func (g *ground) pinned() []string {
+	g.t.Helper()
+	paths, err := g.pins.Links()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var names []string
+	for _, p := range paths {
+		names = append(names, filepath.Base(p))
+	}
+	return names
+}
+
+// wantBare requires that nothing of anybody is on the interface.
+func (g *ground) wantBare() {
+	g.t.Helper()
+	err := g.in(func() error {
+		kind, err := ingressQdisc(g.ifindex)
+		if err != nil || kind != "" {
+			return fmt.Errorf("qdisc %q: %w", kind, err)
+		}
+		for _, s := range Sides {
+			list, err := Occupied(g.ifindex, s)
+			if err != nil || len(list) != 0 {
+				return fmt.Errorf("%s: %v, %w", s, list, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		g.t.Error(err)
+	}
+	if left := g.pinned(); len(left) != 0 {
+		g.t.Errorf("pins are left: %v", left)
+	}
+}
+
+// flood sends from the pod as fast as it can until stopped, and counts what arrives at the node.
+type flood struct {
+	arrived, sent atomic.Int64
+	stop          func()
+}
+
+func (g *ground) flood() *flood {
+	g.t.Helper()
+	in := g.node.PacketConn(g.t, "10.0.0.1:0")
+	out := g.pod.PacketConn(g.t, "10.0.0.2:0")
+	f := &flood{}
+	done := make(chan struct{}, 2)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		for b := make([]byte, 16); ; {
+			_, _, err := in.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				f.arrived.Add(1)
+			}
+		}
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		for {
+			_, err := out.WriteTo([]byte("x"), in.LocalAddr())
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			f.sent.Add(1)
+		}
+	}()
+	f.stop = func() {
+		_ = out.Close()
+		_ = in.Close()
+		<-done
+		<-done
+	}
+	return f
+}
