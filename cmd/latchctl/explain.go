@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/latch-cni/latch/shared/view"
+)
+
+func (a *app) explain() *cobra.Command {
+	var q view.Query
+	var port string
+	c := &cobra.Command{
+		Use:   "explain --from X --to Y --port PORT/PROTOCOL",
+		Short: "Would a new flow be allowed, and by which policy",
+		Long: `Judges a new flow by the rules that the kernel holds now: the egress rules of its source and the ingress
+rules of its destination. X and Y are NAMESPACE/POD or an address. An end that is not on this node is
+judged by its own node. Packets of live flows are not asked about: see flows.
+
+The exit code is 0 if the flow is allowed, 4 if it is denied, 3 if neither end is on this node.`,
+		Example: `  latchctl explain --from shop/web --to shop/db --port 5432/TCP
+  latchctl explain --from 203.0.113.9 --to shop/web --port 443
+  latchctl explain --from shop/web --to fd00::53 --port 53/UDP --family 6`,
+		Args: args(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			var err error
+			if q.From == "" || q.To == "" || port == "" {
+				return usageError{errors.New("--from, --to and --port are needed")}
+			}
+			if q.Port, err = view.ParsePort(port); err != nil {
+				return usageError{fmt.Errorf("--port: %w", err)}
+			}
+			if q.Family != 0 && q.Family != 4 && q.Family != 6 {
+				return usageError{fmt.Errorf("--family %d: use 4 or 6", q.Family)}
+			}
+			return a.node(func(n *view.Node) error { return a.showExplanation(n, q) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&q.From, "from", "", "who opens the flow: NAMESPACE/POD or an address")
+	f.StringVar(&q.To, "to", "", "to whom: NAMESPACE/POD or an address")
+	f.StringVar(&port, "port", "", "destination: 8080/TCP, 53/UDP, ICMP; TCP if only a number")
+	f.IntVar(&q.Family, "family", 0, "4 or 6, when both ends have both (default 4)")
+	for _, name := range []string{"from", "to"} {
+		_ = c.RegisterFlagCompletionFunc(name, func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
+			return a.completePod(c, nil, s)
+		})
+	}
+	return c
+}
+
+func (a *app) showExplanation(n *view.Node, q view.Query) error {
+	x, err := n.Explain(q)
+	if err != nil {
+		return err
+	}
+	if err := a.print(x, func(w io.Writer) { explanation(w, x) }); err != nil {
+		return err
+	}
+	switch x.Verdict {
+	case "allow":
+		return nil
+	case "deny":
+		return status(exitDenied)
+	}
+	return status(exitUnhealthy)
+}
+
+func explanation(w io.Writer, x view.Explanation) {
+	answer := map[string]string{"allow": "allowed", "deny": "denied"}[x.Verdict]
+	if answer == "" {
+		answer = "unknown, neither end is on this node"
+	}
+	fmt.Fprintf(w, "%s -> %s %s: %s\n\n", x.From, x.To, x.Port, answer)
+	columns(w,
+		[]string{"SIDE", "OF", "VERDICT", "TIER", "BY", "ENTRY"},
+		judgedRow("egress", x.From, x.Egress),
+		judgedRow("ingress", x.To, x.Ingress))
+	for _, warning := range x.Warnings {
+		fmt.Fprintf(w, "\nwarning: %s\n", warning)
+	}
+}
+
+func judgedRow(side string, of view.Endpoint, j view.Judged) []string {
+	name := of.Pod
+	if name == "" {
+		name = of.Address.String()
+	}
+	row := []string{side, name, j.Verdict}
+	if j.Reason == view.ReasonPolicy {
+		ports := "all"
+		if len(j.Ports) > 0 {
+			ports = strings.Join(j.Ports, ",")
+		}
+		return append(row, j.Tier, j.Decision.String(), peer(j.Prefix)+" "+ports)
+	}
+	return append(row, "", reasons[j.Reason], "")
+}
+
+// reasons are those that are not a rule.
+var reasons = map[string]string{
+	view.ReasonNode:      "the other end is this node itself",
+	view.ReasonSelf:      "it does not leave the pod",
+	view.ReasonRemote:    "not on this node",
+	view.ReasonUnbound:   "bound to no rules: everything is dropped",
+	view.ReasonNotLoaded: "its rules are not complete: everything is dropped",
+	view.ReasonOpen:      "our program does not run: nothing is judged",
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/latch-cni/latch/shared/view"
+)
+
+// podRules is the output of rules.
+type podRules struct {
+	Pod        string      `json:"pod"`
+	Slot       uint32      `json:"slot"`
+	Generation uint32      `json:"generation"`
+	Rules      []view.Rule `json:"rules"`
+}
+
+func (a *app) rules() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rules NAMESPACE/POD",
+		Short: "The rules that the kernel judges a pod by, with the policies they come from",
+		Long: `Reads the pod's rules back from the kernel. They are flat: of the prefixes around an address the longest
+decides alone, with its line for the port, or else its line "other". An address that no prefix covers
+gets "any other". Tiers, priorities, unions and exceptions are worked into them already.`,
+		Example: `  latchctl rules shop/db
+  latchctl rules shop/db -o json | jq '.rules[] | select(.verdict == "allow")'`,
+		Args:              args(1, 1),
+		ValidArgsFunction: a.completePod,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.node(func(n *view.Node) error { return a.showRules(n, args) })
+		},
+	}
+}
+
+func (a *app) showRules(n *view.Node, args []string) error {
+	found, err := pods(n, args)
+	if err != nil {
+		return err
+	}
+	p := found[len(found)-1]
+	if p.State == view.StateExpected {
+		return fmt.Errorf("%w: %s is expected, its rules are not in the kernel yet", view.ErrNoPod, p.Key())
+	}
+	rules, err := n.Rules(p)
+	if err != nil {
+		return err
+	}
+	out := podRules{p.Key(), p.Slot, p.Generation, rules}
+	return a.print(out, func(w io.Writer) { out.table(w) })
+}
+
+func (r podRules) table(w io.Writer) {
+	rows := [][]string{{"DIRECTION", "PEER", "PORTS", "VERDICT", "BY"}}
+	for _, line := range r.Rules {
+		rows = append(rows, []string{line.Direction, peer(line.Prefix), strings.Join(line.Ports, ","), line.Verdict, line.Decision.String()})
+	}
+	columns(w, rows...)
+}
