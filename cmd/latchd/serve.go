@@ -12,6 +12,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/policydir"
 	"github.com/latch-cni/latch/cmd/latchd/reconcile"
 	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -86,6 +87,9 @@ func (d *daemon) run(ctx context.Context) error {
 	d.log.Info("adopting", "identifiers", n)
 	wg.Go(func() { d.reconciler.Run(ctx, d.opts.workers) })
 	wg.Go(func() { d.reconciler.Audit(ctx, d.opts.auditPeriod) })
+	if d.opts.attachMode == attach.ModeAuto {
+		wg.Go(func() { d.reconciler.Promote(ctx) })
+	}
 	wg.Go(func() { d.reportStatus(ctx) })
 	return <-source
 }

@@ -18,15 +18,16 @@ type Timeouts struct {
 	Grace          time.Duration // from a change of policy until a live flow that it denies is cut
 }
 
-// DefaultTimeouts are close to those of the kernel's own conntrack, which users know.
+// DefaultTimeouts are those of a node whose watcher has not set others. A TCP connection that was idle
+// for longer is not cut: its next packet is judged by the rules, whoever sends it.
 func DefaultTimeouts() Timeouts {
 	return Timeouts{
-		TCPSyn:         120 * time.Second,
-		TCPEstablished: 5 * 24 * time.Hour,
-		TCPClosing:     120 * time.Second,
+		TCPSyn:         60 * time.Second,
+		TCPEstablished: 6 * time.Hour,
+		TCPClosing:     30 * time.Second,
 		UDP:            30 * time.Second,
 		UDPAnswered:    180 * time.Second,
-		Other:          60 * time.Second,
+		Other:          180 * time.Second,
 		Fragment:       30 * time.Second,
 		Grace:          time.Second,
 	}

@@ -58,9 +58,9 @@ type Rule struct {
 // PolicyRef names a policy object. Kind is NetworkPolicy, ApplicationNetworkPolicy or
 // ClusterNetworkPolicy.
 type PolicyRef struct {
-	Kind      string
-	Namespace string
-	Name      string
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 // Policy is one namespaced policy that selects the identifier, all chunks of it together.

@@ -13,7 +13,6 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
-	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
 )
 
@@ -24,6 +23,8 @@ type Reconciler struct {
 	store    state.Store
 	log      *slog.Logger
 	queue    workqueue.TypedRateLimitingInterface[identity.Identifier]
+
+	compiled compiled
 
 	mu   sync.Mutex
 	pods map[podKey]identity.Identifier // where each local pod was published last
@@ -120,11 +121,11 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 	}
 	req := enforce.Request{
 		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels,
-		Create: policy.Compile(desired.Create), Policies: desired.Policies, Pending: desired.Pending,
+		Create: r.compiled.get(desired.CreateKey, desired.Create), Policies: desired.Policies, Pending: desired.Pending,
 		HoldRunning: desired.HoldRunning, Bind: moves, Verify: r.takeFull(id),
 	}
 	if !desired.SameRunning {
-		req.Running = policy.Compile(desired.Running)
+		req.Running = r.compiled.get(desired.RunningKey, desired.Running)
 	}
 	result, err := r.enforcer.Apply(ctx, held, req)
 	if err != nil {
