@@ -203,10 +203,8 @@ struct frag {
 };
 
 /* node.flags */
-#define NODE_F_ADDRESS_IS_NODE                                                                  \
-	0x1			 /* compatibility: any packet from a node address is the node's \
-				  */
-#define NODE_F_JUDGE_TO_NODE 0x2 /* pod to its own node is judged by policy */
+#define NODE_F_ADDRESS_IS_NODE 0x1 /* compatibility: all from a node address is the node's */
+#define NODE_F_JUDGE_TO_NODE 0x2   /* pod to its own node is judged by policy */
 #define NODE_F_EVENTS_DENY 0x4
 #define NODE_F_EVENTS_ALLOW 0x8 /* one event per admitted flow */
 

@@ -1,0 +1,130 @@
+package bpf_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/latch-cni/latch/bpf"
+)
+
+func readEvents(t *testing.T, rd *ringbuf.Reader) []bpf.Event {
+	t.Helper()
+	var events []bpf.Event
+	for {
+		rd.SetDeadline(time.Now().Add(20 * time.Millisecond))
+		rec, err := rd.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return events
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e bpf.Event
+		if err := binary.Read(bytes.NewReader(rec.RawSample), binary.NativeEndian, &e); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	eachDir(t, func(t *testing.T, r *rig, f family, dir int) {
+		rd, err := ringbuf.NewReader(r.Maps["events"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rd.Close()
+		lport, rport := ends(dir)
+		packets := func() {
+			r.want("allow policy", dir, f.udp(dir, lport, f.peer, rport))
+			r.want("allow flow", dir, f.udp(dir, lport, f.peer, rport))
+			r.want("allow flow", 1-dir, f.udp(1-dir, lport, f.peer, rport))
+			r.want("deny policy", dir, f.tcp(dir, lport, f.other, rport, syn))
+			r.clear()
+		}
+		packets()
+		if events := readEvents(t, rd); len(events) != 0 {
+			t.Errorf("events are off, got %+v", events)
+		}
+		for flags, reasons := range map[uint32][]uint8{
+			bpf.NodeEventsDeny:                       {0},
+			bpf.NodeEventsAllow:                      {1},
+			bpf.NodeEventsDeny | bpf.NodeEventsAllow: {1, 0},
+		} {
+			r.node().Flags = flags
+			packets()
+			events := readEvents(t, rd)
+			if len(events) != len(reasons) {
+				t.Fatalf("got %d events, want %d", len(events), len(reasons))
+			}
+			for i, e := range events {
+				want := bpf.Event{
+					Time: e.Time, Pod: podID, Ifindex: podIfindex, Slot: slotID, Generation: r.slots.At(slotID).Generation,
+					Len: e.Len, Proto: 17, Dir: uint8(dir), Allow: reasons[i], Result: allowed,
+				}
+				remote := f.peer
+				if reasons[i] == 0 {
+					remote, want.Proto, want.Result = f.other, 6, denied
+				}
+				src, dst := netip.MustParseAddr(f.pod).As16(), netip.MustParseAddr(remote).As16()
+				want.Sport, want.Dport = bpf.NetPort(uint16(lport)), bpf.NetPort(uint16(rport))
+				if dir == bpf.Ingress {
+					src, dst, want.Sport, want.Dport = dst, src, want.Dport, want.Sport
+				}
+				want.Src, want.Dst = src, dst
+				if e != want {
+					t.Errorf("got  %+v\nwant %+v", e, want)
+				}
+				if age := time.Duration(uint64(bpf.Now())<<24 - e.Time); age > time.Minute || e.Len < 40 {
+					t.Errorf("event is %v old, of %d bytes", age, e.Len)
+				}
+			}
+		}
+	})
+}
+
+// A full ring costs events, which are counted, and no verdicts.
+func TestLostEvents(t *testing.T) {
+	r := newRig(t)
+	r.load(policy{onMiss: deny2})
+	r.node().Flags = bpf.NodeEventsDeny
+	for range 1000 {
+		r.want("deny policy", bpf.Egress, v4.open(bpf.Egress, v4.peer, 80))
+	}
+	lost := r.counts()[bpf.CounterKey{Slot: bpf.CounterLostEvents, Dir: bpf.Egress}]
+	if lost == 0 || lost > 900 {
+		t.Errorf("%d events lost", lost)
+	}
+}
+
+// More counters than there is room for cost counts, and no verdicts.
+func TestCounterOverflow(t *testing.T) {
+	r := newRig(t)
+	for i := range uint32(bpf.MaxCounters) {
+		_ = r.Maps["counters"].Put(bpf.CounterKey{Slot: 1 << 20, Reason: uint8(i), Dir: uint8(i >> 8)}, make([]uint64, possibleCPUs(t)))
+	}
+	r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(v4.host)}}})
+	if got := r.run(bpf.Egress, v4.open(bpf.Egress, v4.peer, 80)); !got.allow {
+		t.Errorf("got %v", got)
+	}
+	if got := r.run(bpf.Egress, v4.open(bpf.Egress, v4.other, 80)); got.allow {
+		t.Errorf("got %v", got)
+	}
+}
+
+func possibleCPUs(t *testing.T) int {
+	t.Helper()
+	n, err := ebpf.PossibleCPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,97 @@
+package bpf_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/testenv"
+)
+
+// Verification is paid once a node, and on every run of every test.
+const maxVerified = 50000
+
+func TestVerifiedInstructions(t *testing.T) {
+	r := newRig(t)
+	for _, p := range []*ebpf.Program{r.FromPod, r.ToPod} {
+		info, err := p.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Skip("the kernel does not tell")
+		}
+		t.Logf("%s: %d instructions verified", info.Name, n)
+		if n > maxVerified {
+			t.Errorf("%s: %d instructions verified, ceiling is %d", info.Name, n, maxVerified)
+		}
+	}
+}
+
+// Everything that was loaded can be found by name, and has types.
+func TestObjectsAreNamed(t *testing.T) {
+	r := newRig(t)
+	if len(r.Maps) != len(bpf.MapNames()) {
+		t.Errorf("%d maps, %d names", len(r.Maps), len(bpf.MapNames()))
+	}
+	for _, name := range bpf.MapNames() {
+		info, err := r.Maps[name].Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Name != name {
+			t.Errorf("map %s is named %s", name, info.Name)
+		}
+		// Maps of maps and ring buffers have none in any kernel.
+		if _, ok := info.BTFID(); !ok && info.Type != ebpf.ArrayOfMaps && info.Type != ebpf.RingBuf {
+			t.Errorf("map %s has no BTF", name)
+		}
+	}
+	for i, p := range []*ebpf.Program{r.FromPod, r.ToPod} {
+		info, err := p.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Name != bpf.ProgNames()[i] {
+			t.Errorf("program %s is named %s", bpf.ProgNames()[i], info.Name)
+		}
+		if _, ok := info.BTFID(); !ok {
+			t.Errorf("program %s has no BTF", info.Name)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	testenv.RequireRoot(t)
+	o, err := bpf.Load(bpf.Sizes{Flows4: 1000, Flows6: 2000, Frags: 300, Events: 8192})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	for name, want := range map[string]uint32{"flows4": 1000, "flows6": 2000, "frags": 300, "events": 8192} {
+		if got := o.Maps[name].MaxEntries(); got != want {
+			t.Errorf("%s: %d entries, want %d", name, got, want)
+		}
+	}
+	if _, err := bpf.Load(bpf.Sizes{Events: 5}); err == nil || !strings.Contains(err.Error(), "events") {
+		t.Errorf("a ring of 5 bytes: %v", err)
+	}
+}
+
+// A new set of maps has timeouts and the two default slots, so that nothing depends on who is first.
+func TestFreshMaps(t *testing.T) {
+	r := newRig(t)
+	if n := r.node(); n.Timeouts != bpf.DefaultTimeouts() || slices.Contains(n.Timeouts[:], 0) || n.NextGeneration == 0 {
+		t.Errorf("node is %+v", n)
+	}
+	for slot, onMiss := range map[int]uint32{bpf.SlotDefaultAllow: bpf.ResAllow, bpf.SlotDefaultDeny: 0} {
+		s := r.slots.At(slot)
+		if s.OnMiss != [2]uint32{onMiss, onMiss} || s.Flags != bpf.SlotUsed|bpf.SlotComplete || s.Generation == 0 {
+			t.Errorf("slot %d is %+v", slot, s)
+		}
+	}
+}
