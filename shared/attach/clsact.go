@@ -70,7 +70,7 @@ func addFilter(ifindex int, h hook, s Side, prog *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	used := handles[0]
+	var used uint32
 	switch {
 	case len(found) > 0 && found[0].ours && found[0].prog == id:
 		used = found[0].handle

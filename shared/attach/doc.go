@@ -18,8 +18,8 @@
 //
 // Facts of the kernel that this stands on, each tested here with packets: tcx programs run before
 // filters of clsact; at one priority the filter added last runs first, and a dump shows the order in
-// which filters run; replacing a filter in place keeps its place; only -1 ("next") lets the next
-// program run; a qdisc of kind ingress has the place of clsact, takes filters for either side and runs
+// which filters run; replacing a filter in place keeps its place; a tcx program
+// that does not return -1 ("next") ends the list; a qdisc of kind ingress has the place of clsact, takes filters for either side and runs
 // them all on its one hook.
 //
 // Callers hold the lock of the interface's identifier, and are in the network namespace of the

@@ -301,3 +301,24 @@ func (g *ground) flood() *flood {
 	}
 	return f
 }
+
+// waitFlood is ample for a flood to show its effect.
+const waitFlood = 10 * time.Second
+
+func grew(seen uint64, ps []counter) error {
+	sum := uint64(0)
+	for _, p := range ps {
+		sum += p.count()
+	}
+	if sum < seen+100 {
+		return fmt.Errorf("programs dropped %d packets, want %d", sum, seen+100)
+	}
+	return nil
+}
+
+func arrives(f *flood) error {
+	if f.arrived.Load() == 0 {
+		return fmt.Errorf("nothing arrives of %d packets: this test tests nothing", f.sent.Load())
+	}
+	return nil
+}
