@@ -32,13 +32,13 @@ const (
 
 // ground is a node and a pod, joined by a veth, that send each other UDP.
 type ground struct {
-	t         *testing.T
+	t         testing.TB
 	node, pod *testenv.NetNS
 	ifindex   int
 	pins      pins.Dir
 }
 
-func newGround(t *testing.T) *ground {
+func newGround(t testing.TB) *ground {
 	t.Helper()
 	g := &ground{t: t, node: testenv.New(t), pod: testenv.New(t), pins: pins.New(testenv.BPFFS(t))}
 	if err := g.pins.Make(); err != nil {
@@ -164,7 +164,7 @@ func (c counter) count() uint64 {
 	return n
 }
 
-func newProgram(t *testing.T, name string, verdict int32) counter {
+func newProgram(t testing.TB, name string, verdict int32) counter {
 	t.Helper()
 	testenv.RequireRoot(t)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "count", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -197,7 +197,7 @@ func newProgram(t *testing.T, name string, verdict int32) counter {
 	return counter{Program: p, m: m}
 }
 
-func id(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
+func id(t testing.TB, p *ebpf.Program) ebpf.ProgramID {
 	t.Helper()
 	n, err := programID(p)
 	if err != nil {
