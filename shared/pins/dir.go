@@ -9,10 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/latch-cni/latch/bpf"
 )
 
-// Layout is the version of the pinned objects: LATCH_LAYOUT of bpf/types.h, compared by a test.
-const Layout = 1
+// Layout is the version of the pinned objects.
+const Layout = bpf.Layout
 
 // Dir is the tree of pins of this layout below a bpffs.
 type Dir struct {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,17 +16,6 @@ import (
 	"github.com/latch-cni/latch/shared/pins"
 	"github.com/latch-cni/latch/shared/testenv"
 )
-
-func TestLayoutIsThatOfTheTypes(t *testing.T) {
-	src, err := os.ReadFile("../../bpf/types.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^#define LATCH_LAYOUT (\d+)$`).FindSubmatch(src)
-	if m == nil || string(m[1]) != filepath.Base(pins.New("").Root())[1:] {
-		t.Errorf("types.h says %q, pins lie in %s", m, pins.New("").Root())
-	}
-}
 
 func TestPaths(t *testing.T) {
 	d := pins.New("/sys/fs/bpf")
