@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/rlimit"
 	"github.com/gofrs/flock"
 )
 
@@ -24,6 +25,10 @@ func Main(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return m.Run()
+	}
+	if err := rlimit.RemoveMemlock(); err != nil { // kernels before 5.11 charge bpf objects to it
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	unlock, err := lockSuite()
 	if err != nil {
