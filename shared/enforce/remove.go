@@ -35,6 +35,12 @@ func (e *Enforcer) remove(ctx context.Context, containerID, ifname string, open 
 		return err
 	}
 	found, err := e.store.FindAttachments(containerID, ifname)
+	if ifname != "" && errors.Is(err, state.ErrCorrupt) {
+		// Nobody can say what it was, and the runtime would ask again for ever. What may be left in the
+		// kernel is closed, and swept by the audit.
+		e.log.Error("deleting a record that cannot be read", "container", containerID, "ifname", ifname, "error", err)
+		return e.store.DeleteAttachment(containerID, ifname)
+	}
 	errs := []error{err}
 	for _, a := range found {
 		errs = append(errs, e.removeOne(ctx, o, a, open))

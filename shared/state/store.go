@@ -23,6 +23,9 @@ const (
 	tempPrefix = ".tmp-"
 )
 
+// ErrCorrupt says that a record is there and makes no sense.
+var ErrCorrupt = errors.New("corrupt record")
+
 // Store is the records below one folder. Folders are made when something is written.
 type Store struct {
 	dir string
@@ -79,7 +82,7 @@ func read(path string, v any) error {
 		return fmt.Errorf("read record: %w", err)
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("read record %s: %w", path, err)
+		return fmt.Errorf("read record %s: %w: %w", path, ErrCorrupt, err)
 	}
 	return nil
 }
@@ -116,7 +119,7 @@ func list[T any](s Store, dir string, key func(T) string) ([]T, error) {
 		case err != nil:
 			errs = append(errs, err)
 		case key(r)+suffix != e.Name():
-			errs = append(errs, fmt.Errorf("read record %s: content belongs to %s", path, key(r)))
+			errs = append(errs, fmt.Errorf("read record %s: %w: content belongs to %s", path, ErrCorrupt, key(r)))
 		default:
 			records = append(records, r)
 		}

@@ -32,32 +32,38 @@ func (r *Reconciler) Audit(ctx context.Context, period time.Duration) {
 	}
 }
 
-// AuditOnce is one round of Audit. The identifiers it asks for are reconciled by the workers.
+// AuditOnce is one round of Audit. The identifiers it asks for are reconciled by the workers. A record
+// that cannot be read does not stop it.
 func (r *Reconciler) AuditOnce(ctx context.Context) error {
 	atts, err := r.store.ListAttachments()
-	if err != nil {
-		return err
-	}
+	errs := []error{err}
 	ids := map[identity.Identifier]bool{}
 	for _, a := range atts {
 		if gone(a) && time.Since(a.CreatedAt) > goneGrace {
 			r.log.Info("interface is gone and no DEL came, removing", "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
-			if err := r.enforcer.Remove(ctx, a.ContainerID, a.IfName); err != nil {
-				r.log.Error("remove attachment", "container", a.ContainerID, "error", err)
-			}
+			errs = append(errs, r.enforcer.Remove(ctx, a.ContainerID, a.IfName))
 		}
 		ids[a.Identifier] = true
 	}
-	recs, err := r.store.ListIdentifiers()
-	if err != nil {
-		return err
+	swept, err := r.enforcer.Sweep(ctx)
+	errs = append(errs, err)
+	for _, what := range swept {
+		r.log.Warn("swept", "what", what)
 	}
+	recs, err := r.store.ListIdentifiers()
+	errs = append(errs, err)
 	for _, rec := range recs {
 		ids[rec.Identifier] = true
 	}
 	for _, id := range r.world.Identifiers() {
 		ids[id] = true
 	}
+	r.verifyAll(ids)
+	return errors.Join(errs...)
+}
+
+// verifyAll asks for identifiers to be reconciled with all their interfaces verified.
+func (r *Reconciler) verifyAll(ids map[identity.Identifier]bool) {
 	r.mu.Lock()
 	for id := range ids {
 		r.full[id] = true
@@ -66,7 +72,6 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 	for id := range ids {
 		r.Enqueue(id)
 	}
-	return nil
 }
 
 // gone tells whether all interfaces of an attachment are no more: no interface has the index, or one

@@ -112,13 +112,6 @@ func (r *Reconciler) Adopt() (int, error) {
 	for _, id := range r.world.Identifiers() {
 		ids[id] = true
 	}
-	r.mu.Lock()
-	for id := range ids {
-		r.full[id] = true
-	}
-	r.mu.Unlock()
-	for id := range ids {
-		r.Enqueue(id)
-	}
+	r.verifyAll(ids)
 	return len(ids), errors.Join(errs...)
 }
