@@ -2,42 +2,57 @@ package integration_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"sync"
+	"os/exec"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
-// build makes the binaries when the first test asks for them; built says whether one did.
-var (
-	built *harness.Binaries
-	build = sync.OnceValues(func() (b *harness.Binaries, err error) {
-		built, err = harness.Build(context.Background())
-		return built, err
-	})
-)
-
-func binaries(t *testing.T) *harness.Binaries {
-	t.Helper()
-	b, err := build()
-	if err != nil {
-		t.Fatal(err)
+// TestMain builds the binaries once and runs the tests in a process that finds them ready-made: what
+// is built belongs to no test and is no leak of one.
+func TestMain(m *testing.M) {
+	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
+		os.Exit(withBinaries())
 	}
-	return b
+	testenv.Main(m)
 }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	code := m.Run()
-	if built == nil {
-		return code
-	}
-	if err := built.Remove(); err != nil {
+func withBinaries() int {
+	b, err := harness.Build(context.Background())
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return code
+	defer func() { _ = b.Remove() }()
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), harness.BinariesEnv+"="+b.Dir)
+	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// binaries is a CNI_PATH with the project's binaries and the tool plugins.
+func binaries(t *testing.T) *harness.Binaries {
+	t.Helper()
+	b, err := harness.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
 }

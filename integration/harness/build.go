@@ -73,9 +73,8 @@ func Build(ctx context.Context) (*Binaries, error) {
 }
 
 func (b *Binaries) addOwn(ctx context.Context) error {
-	own := []string{"latch", "latchd", "latchctl"}
 	if ready := os.Getenv(BinariesEnv); ready != "" {
-		for _, name := range own {
+		for _, name := range []string{"latch", "latchd", "latchctl"} {
 			if err := os.Symlink(filepath.Join(ready, name), filepath.Join(b.Dir, name)); err != nil {
 				return fmt.Errorf("link ready-made binary: %w", err)
 			}
@@ -86,11 +85,7 @@ func (b *Binaries) addOwn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-o", b.Dir + "/"}
-	for _, name := range own {
-		args = append(args, "./cmd/"+name)
-	}
-	_, err = goTool(ctx, root, nil, args...)
+	_, err = goTool(ctx, root, nil, "build", "-o", b.Dir+"/", "./cmd/...")
 	return err
 }
 

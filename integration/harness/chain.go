@@ -26,6 +26,10 @@ func (n *Node) chain(p Pod) (*libcni.NetworkConfigList, error) {
 	if !n.cfg.WithoutLatch {
 		plugins = append(plugins, n.latchEntry())
 	}
+	return conflist(plugins)
+}
+
+func conflist(plugins []any) (*libcni.NetworkConfigList, error) {
 	raw, err := json.Marshal(object{"cniVersion": cniVersion, "name": networkName, "plugins": plugins})
 	if err != nil {
 		return nil, fmt.Errorf("write conflist: %w", err)

@@ -18,6 +18,7 @@ type NetNS struct {
 
 	calls chan call
 	gone  chan struct{}
+	own   bool // the mount is ours
 }
 
 type call struct {
@@ -33,14 +34,28 @@ func NewNetNS(dir, name string) (*NetNS, error) {
 		return nil, fmt.Errorf("create netns %s: %w", name, err)
 	}
 	_ = f.Close()
-	n := &NetNS{Path: path, calls: make(chan call), gone: make(chan struct{})}
-	ready := make(chan error)
-	go n.serve(ready)
-	if err := <-ready; err != nil {
+	n, err := run(&NetNS{Path: path, own: true})
+	if err != nil {
 		_ = os.Remove(path)
 		return nil, fmt.Errorf("create netns %s: %w", name, err)
 	}
 	return n, nil
+}
+
+// OpenNetNS enters a namespace that somebody else made. Close leaves it as it is.
+func OpenNetNS(path string) (*NetNS, error) {
+	n, err := run(&NetNS{Path: path})
+	if err != nil {
+		return nil, fmt.Errorf("open netns: %w", err)
+	}
+	return n, nil
+}
+
+func run(n *NetNS) (*NetNS, error) {
+	n.calls, n.gone = make(chan call), make(chan struct{})
+	ready := make(chan error)
+	go n.serve(ready)
+	return n, <-ready
 }
 
 // serve owns the thread. It never unlocks it, so the thread ends with the goroutine.
@@ -70,6 +85,17 @@ func (n *NetNS) serve(ready chan<- error) {
 }
 
 func (n *NetNS) enter() error {
+	if !n.own {
+		fd, err := unix.Open(n.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", n.Path, err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter %s: %w", n.Path, err)
+		}
+		return nil
+	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
@@ -97,6 +123,9 @@ func (n *NetNS) Do(f func() error) error {
 func (n *NetNS) Close() error {
 	close(n.calls)
 	<-n.gone
+	if !n.own {
+		return nil
+	}
 	err := errors.Join(unix.Unmount(n.Path, unix.MNT_DETACH), os.Remove(n.Path))
 	if err != nil {
 		return fmt.Errorf("remove netns: %w", err)

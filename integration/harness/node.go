@@ -17,6 +17,7 @@ import (
 // Config describes a node.
 type Config struct {
 	Name     string       // of the node, default "node"
+	NetNS    string       // path of a namespace that is there and stays; empty: make one
 	Addrs    []netip.Addr // the node's own; the first of each family is the pods' gateway
 	Binaries *Binaries
 
@@ -42,7 +43,6 @@ type Node struct {
 	cfg       Config
 	sandboxes map[string]*Sandbox // by container id
 	created   int
-	joined    []joined
 	started   time.Time // of latchd
 }
 
@@ -77,6 +77,10 @@ func (n *Node) setUp() error {
 		return fmt.Errorf("mount bpffs on %s: %w", n.Bpffs, err)
 	}
 	var err error
+	if n.cfg.NetNS != "" {
+		n.NS, err = OpenNetNS(n.cfg.NetNS)
+		return err
+	}
 	if n.NS, err = NewNetNS(n.netnsDir(), n.cfg.Name); err != nil {
 		return err
 	}

@@ -49,12 +49,11 @@ func (s *Sandbox) HostInterface() string {
 // NewSandbox makes a pod's namespace without running the chain: for tests that need a sender in it
 // before ADD. AddSandbox then connects it.
 func (n *Node) NewSandbox(p Pod) (*Sandbox, error) {
-	n.created++
-	s := &Sandbox{Pod: p, ContainerID: fmt.Sprintf("%s-%06d", n.cfg.Name, n.created)}
-	var err error
-	if s.list, err = n.chain(p); err != nil {
+	list, err := n.chain(p)
+	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", p.Key(), err)
 	}
+	s := n.sandbox(p, list)
 	if s.NS, err = NewNetNS(n.netnsDir(), s.ContainerID); err != nil {
 		return nil, fmt.Errorf("pod %s: %w", p.Key(), err)
 	}
@@ -63,13 +62,21 @@ func (n *Node) NewSandbox(p Pod) (*Sandbox, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("pod %s: %w", p.Key(), err), n.drop(s))
 	}
+	s.rt.NetNS = s.NS.Path
+	return s, nil
+}
+
+// sandbox gives a pod its next container id.
+func (n *Node) sandbox(p Pod, list *libcni.NetworkConfigList) *Sandbox {
+	n.created++
+	id := fmt.Sprintf("%s-%06d", n.cfg.Name, n.created)
 	args := [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.Namespace}, {"K8S_POD_NAME", p.Name},
-		{"K8S_POD_INFRA_CONTAINER_ID", s.ContainerID}}
+		{"K8S_POD_INFRA_CONTAINER_ID", id}}
 	if p.UID != "" {
 		args = append(args, [2]string{"K8S_POD_UID", p.UID})
 	}
-	s.rt = &libcni.RuntimeConf{ContainerID: s.ContainerID, NetNS: s.NS.Path, IfName: podIfName, Args: args}
-	return s, nil
+	return &Sandbox{Pod: p, ContainerID: id, list: list,
+		rt: &libcni.RuntimeConf{ContainerID: id, IfName: podIfName, Args: args}}
 }
 
 // AddSandbox runs ADD of the chain. The error is that of the plugin that refused.

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -31,6 +32,17 @@ func (n *Node) RemoveManifest(name string) error {
 		return fmt.Errorf("remove manifest: %w", err)
 	}
 	return nil
+}
+
+// PodManifest is the Pod object that the API server holds before the pod's interface exists.
+func (n *Node) PodManifest(p Pod, labels map[string]string) []byte {
+	raw, err := json.Marshal(object{"apiVersion": "v1", "kind": "Pod",
+		"metadata": object{"namespace": p.Namespace, "name": p.Name, "uid": p.UID, "labels": labels},
+		"spec":     object{"nodeName": n.cfg.Name}})
+	if err != nil {
+		panic(fmt.Sprintf("strings and maps of strings do not marshal: %v", err))
+	}
+	return append(append([]byte("---\n"), raw...), '\n')
 }
 
 // Latchctl runs the CLI in the node's namespace and returns its output.

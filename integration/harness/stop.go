@@ -22,7 +22,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	errs = append(errs, n.StopLatchd())
 	if n.NS != nil {
-		errs = append(errs, n.leave(), n.cleanUp(ctx), n.leftovers(), n.NS.Close())
+		errs = append(errs, n.cleanUp(ctx), n.leftovers(), n.NS.Close())
 		n.NS = nil
 	}
 	if err := unix.Unmount(n.Bpffs, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -41,7 +41,7 @@ func (n *Node) cleanUp(ctx context.Context) error {
 	if n.cfg.WithoutLatch {
 		return nil
 	}
-	_, err := n.Latchctl(ctx, "cleanup")
+	_, err := n.Latchctl(ctx, "cleanup", "--yes")
 	return err
 }
 
@@ -59,6 +59,9 @@ func (n *Node) leftovers() error {
 			}
 			errs = append(errs, fmt.Errorf("left over: %s", filepath.Join(dir, e.Name())))
 		}
+	}
+	if n.cfg.NetNS != "" {
+		return errors.Join(errs...) // its interfaces are the business of who made it
 	}
 	err := n.NS.Do(func() error {
 		links, err := netlink.LinkList()

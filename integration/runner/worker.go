@@ -95,13 +95,15 @@ func (w *worker) tearDown() error {
 	for _, e := range w.self {
 		e.Close()
 	}
+	var errs []error
 	for _, p := range w.pods {
 		p.Endpoint.Close()
+		errs = append(errs, w.node.CheckSandbox(context.Background(), p.Sandbox))
 	}
 	if w.node.Latchd != nil && w.crashed() != nil {
 		w.node.Latchd = nil // its crash has been reported
 	}
-	return w.node.Stop(context.Background())
+	return errors.Join(append(errs, w.node.Stop(context.Background()))...)
 }
 
 // run plays one scenario.
@@ -163,7 +165,8 @@ func allAllowed(s *scenario.Scenario) *scenario.Expect {
 	return e
 }
 
-// syncPods deletes the sandboxes of pods that are no more and adds those of new pods.
+// syncPods deletes the sandboxes of pods that are no more, which must pass CHECK until then, and adds
+// those of new pods.
 func (w *worker) syncPods(ctx context.Context, want []scenario.Pod) error {
 	keep := map[string]bool{}
 	for _, p := range want {
@@ -175,7 +178,7 @@ func (w *worker) syncPods(ctx context.Context, want []scenario.Pod) error {
 		}
 		delete(w.pods, uid)
 		p.Endpoint.Close()
-		if err := w.node.DelPod(ctx, p.Sandbox); err != nil {
+		if err := errors.Join(w.node.CheckSandbox(ctx, p.Sandbox), w.node.DelPod(ctx, p.Sandbox)); err != nil {
 			return err
 		}
 	}
