@@ -85,7 +85,7 @@ func (b *Binaries) addOwn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = goTool(ctx, root, nil, "build", "-o", b.Dir+"/", "./cmd/...")
+	_, err = goTool(ctx, root, nil, "build", "-o", b.Dir+"/", "./cmd/latch", "./cmd/latchd", "./cmd/latchctl")
 	return err
 }
 
