@@ -119,6 +119,17 @@ static __always_inline bool is_live(__u32 now, __u32 stamp, __u32 timeout)
 }
 
 /*
+ * Whether there is nothing to do but to pass: an answered flow of this generation whose last stamp
+ * is fresh, which is nearly every packet. A timeout therefore has no effect before STAMP_FRESH.
+ */
+static __always_inline bool is_settled(const struct env *e, const struct packet *p,
+				       const struct flow *f)
+{
+	return !p->flags && !(p->kind & (TCP_FIN | TCP_RST)) && f->generation == e->generation &&
+	       f->state == FLOW_ESTABLISHED && e->now - f->stamp < STAMP_FRESH;
+}
+
+/*
  * Judges a flow again, in the direction in which it was opened, since policy has changed. What is
  * still allowed takes over the new generation; what is denied gets a time after which it is cut,
  * and keeps the old generation, so that it is judged again should policy change back.

@@ -79,6 +79,11 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 	/* The rules decide about a TCP connection that begins, whatever the table says (D13). */
 	if (keyed && !(p->proto == IPPROTO_TCP && (p->flags & PKT_OPENS))) {
 		f = find_flow(&key, family);
+		if (f && is_settled(e, p, f)) {
+			v->allow = true;
+			v->reason = REASON_FLOW;
+			return;
+		}
 		timeout = f ? timeout_of(e->node, flow_proto(&key, family), f->state) : 0;
 		known = f && is_live(e->now, f->stamp, timeout);
 		/* An echo request is no answer either, but must not replace the flow of the other.
@@ -140,7 +145,7 @@ static __always_inline int refuse(struct __sk_buff *skb, const enum latch_dir di
 static __always_inline int judge_frame(struct __sk_buff *skb, const enum latch_dir dir)
 {
 	struct env e = {.skb = skb};
-	__u32 offset, zero = 0;
+	__u32 offset, slot_id, zero = 0;
 	__be16 type;
 
 	type = parse_ethernet(skb, &offset);
@@ -150,8 +155,10 @@ static __always_inline int judge_frame(struct __sk_buff *skb, const enum latch_d
 	e.pod = find_pod(skb->ifindex);
 	if (!e.pod)
 		return refuse(skb, dir, COUNTER_NO_SLOT, REASON_NO_STATE, false);
-	e.slot_id = *(volatile __u32 *)&e.pod->slot;
-	e.slot = bpf_map_lookup_elem(&slots, &e.slot_id);
+	/* Not of e itself: what a helper gets the address of lives in memory as a whole. */
+	slot_id = *(volatile __u32 *)&e.pod->slot;
+	e.slot_id = slot_id;
+	e.slot = bpf_map_lookup_elem(&slots, &slot_id);
 	e.node = bpf_map_lookup_elem(&node, &zero);
 	if (!e.slot || !e.node)
 		return refuse(skb, dir, e.slot_id, REASON_INCOMPLETE, false);
