@@ -92,11 +92,7 @@ func judgedRow(side string, of view.Endpoint, j view.Judged) []string {
 	}
 	row := []string{side, name, j.Verdict}
 	if j.Reason == view.ReasonPolicy {
-		ports := "all"
-		if len(j.Ports) > 0 {
-			ports = strings.Join(j.Ports, ",")
-		}
-		return append(row, j.Tier, j.Decision.String(), peer(j.Prefix)+" "+ports)
+		return append(row, j.Tier, j.Decision.String(), strings.TrimSpace(peer(j.Prefix)+" "+strings.Join(j.Ports, ",")))
 	}
 	return append(row, "", reasons[j.Reason], "")
 }
