@@ -91,7 +91,8 @@ func (n *NetNS) close() error {
 	if n.fd.IsOpen() {
 		errs = append(errs, n.fd.Close())
 	}
-	if err := unix.Unmount(n.path, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: not mounted
+	// A child that is being forked holds a copy of every descriptor until it executes, of this namespace too.
+	if err := unix.Unmount(n.path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: not mounted
 		errs = append(errs, err)
 	}
 	errs = append(errs, os.Remove(n.path))
