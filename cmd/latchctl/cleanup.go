@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/shared/cleanup"
 )
 
 func (a *app) cleanup() *cobra.Command {
@@ -26,29 +28,46 @@ At a terminal it asks first, unless --yes is given. It may be called again at an
   latchctl cleanup --yes`,
 		Args: args(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			u, err := newUninstall(a.bpffs, a.stateDir)
+			u, err := cleanup.New(a.bpffs, a.stateDir)
 			if err != nil {
 				return err
 			}
-			found := u.inventory()
+			found := u.Inventory()
 			if dry {
-				return a.print(found, func(w io.Writer) { found.table(w) })
+				return a.print(found, func(w io.Writer) { inventoryTable(w, found) })
 			}
-			if !yes && a.atTerminal() && !found.empty() {
-				found.table(a.err)
+			if !yes && a.atTerminal() && !found.Empty() {
+				inventoryTable(a.err, found)
 				if !a.confirmed("Remove all of this?") {
 					return errors.New("nothing was removed")
 				}
 			}
-			if err := u.run(c.Context()); err != nil {
+			if err := u.Run(c.Context()); err != nil {
 				return err
 			}
-			return a.print(found, func(w io.Writer) { fmt.Fprintf(w, "removed: %s\n", found) })
+			return a.print(found, func(w io.Writer) { fmt.Fprintf(w, "removed: %s\n", summary(found)) })
 		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed, and remove nothing")
 	return c
+}
+
+func inventoryTable(w io.Writer, i cleanup.Inventory) {
+	for _, a := range i.Attachments {
+		fmt.Fprintf(w, "attachment  %s\n", a)
+	}
+	for _, l := range i.Layouts {
+		fmt.Fprintf(w, "pins        %s\n", l)
+	}
+	fmt.Fprintf(w, "records     %s in %s\n", plural(i.Records, "file"), i.StateDir)
+}
+
+func summary(i cleanup.Inventory) string {
+	if i.Empty() {
+		return "nothing, there was nothing"
+	}
+	return fmt.Sprintf("%s, %s of pins, %s", plural(len(i.Attachments), "attachment"), plural(len(i.Layouts), "layout"), plural(i.Records, "record"))
 }
 
 // atTerminal tells whether there is somebody to ask.

@@ -1,16 +1,16 @@
-package main
+package cleanup
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -20,35 +20,37 @@ import (
 	"github.com/latch-cni/latch/shared/state"
 )
 
-// lockTimeout is how long cleanup waits for a writer to end.
+// lockTimeout is how long Run waits for a writer to end.
 const lockTimeout = 10 * time.Second
 
-// uninstall removes Latch from a node: attachments by the write path, then what it leaves.
-type uninstall struct {
+// Node is the node that Latch is removed from.
+type Node struct {
 	bpffs, stateDir string
 	store           state.Store
 	pins            pins.Dir
 	layouts         []int
 }
 
-// inventory is what there is to remove.
-type inventory struct {
+// Inventory is what there is to remove.
+type Inventory struct {
 	Attachments []string `json:"attachments"` // pod and interfaces
 	Layouts     []string `json:"layouts"`     // folders of pins
 	Records     int      `json:"records"`     // files below the state directory
 	StateDir    string   `json:"stateDir"`
 }
 
-func newUninstall(bpffs, stateDir string) (*uninstall, error) {
-	u := &uninstall{bpffs: bpffs, stateDir: stateDir, store: state.New(stateDir), pins: pins.New(bpffs)}
+// New looks which layouts of pins are there.
+func New(bpffs, stateDir string) (*Node, error) {
+	n := &Node{bpffs: bpffs, stateDir: stateDir, store: state.New(stateDir), pins: pins.New(bpffs)}
 	var err error
-	u.layouts, err = u.pins.Layouts()
-	return u, err
+	n.layouts, err = n.pins.Layouts()
+	return n, err
 }
 
-func (u *uninstall) inventory() inventory {
-	i := inventory{Attachments: []string{}, Layouts: []string{}, StateDir: u.stateDir}
-	attachments, _ := u.store.ListAttachments()
+// Inventory lists what Run would remove.
+func (n *Node) Inventory() Inventory {
+	i := Inventory{Attachments: []string{}, Layouts: []string{}, StateDir: n.stateDir}
+	attachments, _ := n.store.ListAttachments()
 	for _, a := range attachments {
 		var names []string
 		for _, in := range a.Interfaces {
@@ -56,10 +58,10 @@ func (u *uninstall) inventory() inventory {
 		}
 		i.Attachments = append(i.Attachments, fmt.Sprintf("%s/%s on %s", a.PodNamespace, a.PodName, strings.Join(names, ", ")))
 	}
-	for _, v := range u.layouts {
-		i.Layouts = append(i.Layouts, filepath.Join(filepath.Dir(u.pins.Root()), fmt.Sprintf("v%d", v)))
+	for _, v := range n.layouts {
+		i.Layouts = append(i.Layouts, filepath.Join(filepath.Dir(n.pins.Root()), fmt.Sprintf("v%d", v)))
 	}
-	_ = filepath.WalkDir(u.stateDir, func(_ string, d os.DirEntry, err error) error {
+	_ = filepath.WalkDir(n.stateDir, func(_ string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			i.Records++
 		}
@@ -68,39 +70,23 @@ func (u *uninstall) inventory() inventory {
 	return i
 }
 
-func (i inventory) empty() bool { return len(i.Attachments)+len(i.Layouts)+i.Records == 0 }
+// Empty tells whether there is nothing to remove.
+func (i Inventory) Empty() bool { return len(i.Attachments)+len(i.Layouts)+i.Records == 0 }
 
-func (i inventory) String() string {
-	if i.empty() {
-		return "nothing, there was nothing"
+// Run removes everything. It goes on after an error, and says all of them. Safe to call again.
+func (n *Node) Run(ctx context.Context) error {
+	errs := []error{n.detach(ctx), n.strays()}
+	for _, v := range n.layouts {
+		errs = append(errs, n.pins.RemoveLayout(v)) // links end with their pins
 	}
-	return fmt.Sprintf("%s, %s of pins, %s", plural(len(i.Attachments), "attachment"), plural(len(i.Layouts), "layout"), plural(i.Records, "record"))
-}
-
-func (i inventory) table(w io.Writer) {
-	for _, a := range i.Attachments {
-		fmt.Fprintf(w, "attachment  %s\n", a)
-	}
-	for _, l := range i.Layouts {
-		fmt.Fprintf(w, "pins        %s\n", l)
-	}
-	fmt.Fprintf(w, "records     %s in %s\n", plural(i.Records, "file"), i.StateDir)
-}
-
-// run removes everything. It goes on after an error, and says all of them.
-func (u *uninstall) run(ctx context.Context) error {
-	errs := []error{u.detach(ctx), u.strays()}
-	for _, v := range u.layouts {
-		errs = append(errs, u.pins.RemoveLayout(v)) // links end with their pins
-	}
-	return errors.Join(append(errs, u.records(ctx))...)
+	return errors.Join(append(errs, n.records(ctx))...)
 }
 
 // detach takes the recorded attachments off their interfaces.
-func (u *uninstall) detach(ctx context.Context) error {
-	attachments, err := u.store.ListAttachments()
+func (n *Node) detach(ctx context.Context) error {
+	attachments, err := n.store.ListAttachments()
 	errs := []error{err}
-	cfg := enforce.Config{Bpffs: u.bpffs, StateDir: u.stateDir, AttachMode: attach.ModeAuto, LockTimeout: lockTimeout}
+	cfg := enforce.Config{Bpffs: n.bpffs, StateDir: n.stateDir, AttachMode: attach.ModeAuto, LockTimeout: lockTimeout}
 	var e *enforce.Enforcer
 	for _, a := range attachments {
 		unpinned, err := enforce.Discard(ctx, cfg, a.ContainerID, a.IfName)
@@ -119,7 +105,7 @@ func (u *uninstall) detach(ctx context.Context) error {
 }
 
 // strays takes our filters off interfaces that no record names. Links have gone with their pins.
-func (u *uninstall) strays() error {
+func (n *Node) strays() error {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)
@@ -141,29 +127,42 @@ func (u *uninstall) strays() error {
 
 // records removes what the state directory holds, each identifier's under its lock, and the locks
 // with it.
-func (u *uninstall) records(ctx context.Context) error {
-	locks := lock.New(u.store.LockDir())
+func (n *Node) records(ctx context.Context) error {
+	locks := lock.New(n.store.LockDir())
 	var errs []error
-	for _, id := range u.identifiers() {
+	for _, id := range n.identifiers() {
 		held, err := locks.Acquire(ctx, lockTimeout, id)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, u.store.DeleteIdentifier(id), held.ReleaseAndRemove())
+		errs = append(errs, n.store.DeleteIdentifier(id), held.ReleaseAndRemove())
 	}
-	pods, err := u.store.ListPods()
+	pods, err := n.store.ListPods()
 	errs = append(errs, err)
 	for _, p := range pods {
-		errs = append(errs, u.store.DeletePod(p.Namespace, p.Name))
+		errs = append(errs, n.store.DeletePod(p.Namespace, p.Name))
 	}
-	errs = append(errs, u.store.DeleteStatus(), u.store.DeleteSettings(), u.store.SweepTemp(0), u.unlockNode(ctx, locks))
-	_ = os.Remove(filepath.Join(u.stateDir, "members")) // fails if it is not empty: then something else is wrong
-	return errors.Join(append(errs, u.store.RemoveFolders())...)
+	errs = append(errs, n.store.DeleteStatus(), n.store.DeleteSettings(), n.store.SweepTemp(0), n.unlockNode(ctx, locks))
+	_ = os.Remove(filepath.Join(n.stateDir, "members")) // fails if it is not empty: then something else is wrong
+	return errors.Join(append(errs, n.folders())...)
+}
+
+// folders removes the empty folders. The state directory may be a mount of the container that this runs
+// in: then it stays, empty.
+func (n *Node) folders() error {
+	err := n.store.RemoveFolders()
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if left, readErr := os.ReadDir(n.stateDir); readErr != nil || len(left) > 0 {
+		return err
+	}
+	return nil
 }
 
 // identifiers are those that have a record or a lock file.
-func (u *uninstall) identifiers() []identity.Identifier {
+func (n *Node) identifiers() []identity.Identifier {
 	seen := map[identity.Identifier]bool{}
 	var ids []identity.Identifier
 	add := func(id identity.Identifier) {
@@ -172,11 +171,11 @@ func (u *uninstall) identifiers() []identity.Identifier {
 			ids = append(ids, id)
 		}
 	}
-	recs, _ := u.store.ListIdentifiers()
+	recs, _ := n.store.ListIdentifiers()
 	for _, r := range recs {
 		add(r.Identifier)
 	}
-	files, _ := os.ReadDir(u.store.LockDir())
+	files, _ := os.ReadDir(n.store.LockDir())
 	for _, f := range files {
 		if id, err := identity.Parse(strings.TrimSuffix(f.Name(), ".lock")); err == nil {
 			add(id)
@@ -185,7 +184,7 @@ func (u *uninstall) identifiers() []identity.Identifier {
 	return ids
 }
 
-func (u *uninstall) unlockNode(ctx context.Context, locks lock.Dir) error {
+func (n *Node) unlockNode(ctx context.Context, locks lock.Dir) error {
 	if _, err := os.Stat(locks.Path()); errors.Is(err, os.ErrNotExist) {
 		return nil // taking the lock would make the folder
 	}
