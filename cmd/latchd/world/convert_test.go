@@ -221,6 +221,7 @@ func TestIsolationDecides(t *testing.T) {
 func TestMode(t *testing.T) {
 	s := newStage(t, func(o *Options) { o.Mode = Strict })
 	s.Synced()
+	s.running("app=a")
 	s.want("strict", "app=a", stranger, "create=D running=D")
 	s.Upsert(makeNP("p", "app=a", "I"), makePE("x", "I", in("0.0.0.0/0")))
 	s.want("one direction isolated", "app=a", stranger, "create=A running=A")

@@ -32,8 +32,8 @@
 //
 //   - A direction of a running identifier that no policy isolates yet is isolated only when the first
 //     policy that wants to has been quiet for 500 ms (5 s at most, D6). Once it is isolated every further
-//     policy can only allow more, and applies at once. A policy or chunk that arrived long ago and
-//     selects now, after an edit of labels, applies at once too.
+//     policy can only allow more, and applies at once, as every policy does in strict mode. A policy
+//     that arrived long ago and selects now, after an edit of labels, applies at once too.
 //   - Additions apply at once. Rules that an endpoints object loses stay in force until the policy has
 //     been quiet for 500 ms (5 s at most from the loss), because the controller may be moving them to
 //     another object. A policy that has a single endpoints object is not waited for.

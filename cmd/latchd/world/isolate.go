@@ -147,7 +147,8 @@ func (b *batch) settleDirection(i *ident, d policy.Direction) {
 	case !known: // pending policies alone: what runs keeps what it has
 		*s = isolation{}
 		return
-	case b.synced.IsZero(): // the first listing: these are not new
+	case b.synced.IsZero(), // the first listing: these are not new
+		b.opts.Mode == Strict: // closed already: a policy can only allow more
 		*s = isolation{inForce: true}
 		return
 	}

@@ -135,6 +135,9 @@ func TestSelects(t *testing.T) {
 			if diff := cmp.Diff(tt.want, s.selected("app=a")); diff != "" {
 				t.Error("policies: want -, have +:\n", diff)
 			}
+			if d := s.desired("app=a"); len(d.Pending) > 0 {
+				t.Errorf("pending are %v: the endpoints objects belong to another policy", d.Pending)
+			}
 		})
 	}
 }

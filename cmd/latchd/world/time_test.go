@@ -268,11 +268,14 @@ func TestVanishedEndpoints(t *testing.T) {
 		t.Errorf("not reported: %+v", d)
 	}
 	s.Upsert(makePE("y", "I", in("10.9.0.1")))
+	s.pass(400 * ms)
 	s.want("half is back", "app=a", friend, "create=A running=A")
-	s.pass(500 * ms)
+	s.pass(100 * ms)
 	s.want("the rest stays away", "app=a", friend, "create=D running=D")
 	s.want("the rest stays away", "app=a", "I:10.9.0.1 TCP/1", "create=A running=A")
-	s.Delete(makePE("y", ""))
+	s.Delete(makePE("y", "")) // the only one
+	s.want("vanished again", "app=a", "I:10.9.0.1 TCP/1", "create=A running=A")
+	s.want("vanished again", "app=a", stranger, "create=D running=D")
 	s.Delete(makeNP("p", "", ""))
 	s.want("policy deleted", "app=a", stranger, "create=A running=A")
 }
