@@ -144,7 +144,7 @@ func (n *Node) records(ctx context.Context) error {
 		errs = append(errs, n.store.DeletePod(p.Namespace, p.Name))
 	}
 	errs = append(errs, n.store.DeleteStatus(), n.store.DeleteSettings(), n.store.SweepTemp(0), n.unlockNode(ctx, locks))
-	_ = os.Remove(filepath.Join(n.stateDir, "members")) // fails if it is not empty: then something else is wrong
+	errs = append(errs, os.RemoveAll(filepath.Join(n.stateDir, "members"))) // an index: it names, it holds nothing
 	return errors.Join(append(errs, n.folders())...)
 }
 
