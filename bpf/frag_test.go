@@ -131,6 +131,9 @@ func TestFragmentWithoutFirst(t *testing.T) {
 		{"set, but the last port", []point{from(0, denied), from(key(6, 1), allowed), from(key(6, 2), denied), from(key(17, 0), allowed), from(key(17, 65535), denied)}, "deny fragment"},
 		{"set, at the end of a block", edge(key(18, 0)), "allow policy"},
 		{"set, at the end of a block but the last port", edge(key(17, 65535)), "deny fragment"},
+		{"set, of neighbours that all allow", everyOther(17, 60, allow2), "allow policy"},
+		{"set, of too many neighbours", everyOther(17, 600, allow2), "deny fragment"},
+		{"set, of neighbours one of which denies", everyOther(17, 60, denied), "deny fragment"},
 		{"set, last step", []point{from(0, denied), from(key(6, 1), allowed), from(key(6, 2), denied), from(key(17, 0), allowed)}, "allow policy"},
 	} {
 		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {{v4.host, c.ports}}}})
@@ -142,6 +145,15 @@ func TestFragmentWithoutFirst(t *testing.T) {
 		r.load(policy{onMiss: [2]uint32{miss, miss}})
 		r.want(want, bpf.Egress, later)
 	}
+}
+
+// everyOther gives every other port of a protocol another result than allowed.
+func everyOther(proto, n int, other uint32) []point {
+	b := []point{from(0, denied)}
+	for i := range n {
+		b = append(b, from(key(proto, i), []uint32{allowed, other}[i%2]))
+	}
+	return append(b, from(key(proto, n), allowed), from(key(proto+1, 0), denied))
 }
 
 // Fragments that would hide or rewrite a header are refused.

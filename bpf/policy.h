@@ -18,30 +18,57 @@
 /* Blocks of a port set are searched in so many halvings: sets of 2^14 blocks. */
 #define BLOCK_STEPS 14
 
-static __always_inline __u32 interval_result(__u32 result, __u32 next, __u32 key, bool whole)
+/* So many intervals of one protocol are looked at to find all of it allowed; with more it is not.
+ */
+#define WHOLE_STEPS 256
+
+/*
+ * The result of breakpoint pos of a set if all from there to the port key "last" allow, else a
+ * denial. Global functions of scalars are walked by the verifier once and not once per call; a
+ * kernel before 5.12 takes no pointers there.
+ */
+__attribute__((noinline)) __u32 whole_result(__u32 slot, __u32 first, __u32 count, __u32 pos,
+					     __u32 last)
 {
-	/* A neighbour may allow the rest by another rule; that is not worth the search. */
-	if (whole && next <= (key | 0xffff))
-		return result & RES_RULE_MASK;
-	return result;
+	void *sets = bpf_map_lookup_elem(&portsets, &slot);
+	struct port_block *block;
+	struct breakpoint *b;
+	__u32 index, result = RES_INCOMPLETE;
+
+	if (!sets)
+		return RES_INCOMPLETE;
+	for (int i = 0; i < WHOLE_STEPS; i++) {
+		if (pos >= count)
+			return result;
+		index = first + pos / PORT_BLOCK;
+		block = bpf_map_lookup_elem(sets, &index);
+		if (!block)
+			return RES_INCOMPLETE;
+		b = &block->b[pos % PORT_BLOCK];
+		if (b->start > last)
+			return result;
+		result = b->result;
+		if (!(result & RES_ALLOW))
+			return result;
+		pos++;
+	}
+	return result & RES_RULE_MASK;
 }
 
 /*
- * The result for a port in the set of "count" breakpoints that starts at block "first". Like the
- * judges a global function of scalars, which the verifier walks once and not once per call; a
- * kernel before 5.12 takes no pointers there.
+ * The result for a port in the set of "count" breakpoints that starts at block "first", or with
+ * PORTS_WHOLE the breakpoint that holds it.
  */
 __attribute__((noinline)) __u32 search_set(__u32 slot, __u32 first, __u32 count, __u32 ports)
 {
 	__u32 key = ports & PORT_KEY_MAX;
-	bool whole = ports & PORTS_WHOLE;
-	__u32 lo = 0, hi = (count + PORT_BLOCK - 1) / PORT_BLOCK, blocks = hi;
+	__u32 lo = 0, hi = (count + PORT_BLOCK - 1) / PORT_BLOCK;
 	struct port_block *block;
-	__u32 index, next, pos;
+	__u32 index, pos;
 	void *sets;
 
 	sets = bpf_map_lookup_elem(&portsets, &slot);
-	if (!sets)
+	if (!sets || !count)
 		return RES_INCOMPLETE;
 
 	for (int i = 0; i < BLOCK_STEPS; i++) {
@@ -75,35 +102,25 @@ __attribute__((noinline)) __u32 search_set(__u32 slot, __u32 first, __u32 count,
 	}
 	if (block->b[pos].start > key)
 		return RES_INCOMPLETE;
-	if (!whole)
-		return block->b[pos].result;
-
-	if (pos < PORT_BLOCK - 1) {
-		next = block->b[(pos + 1) & (PORT_BLOCK - 1)].start;
-		return interval_result(block->b[pos].result, next, key, whole);
-	}
-	pos = block->b[pos].result;
-	if (lo + 1 >= blocks)
-		return pos;
-	index++;
-	block = bpf_map_lookup_elem(sets, &index);
-	if (!block)
-		return RES_INCOMPLETE;
-	return interval_result(pos, block->b[0].start, key, whole);
+	if (ports & PORTS_WHOLE)
+		return lo * PORT_BLOCK + pos;
+	return block->b[pos].result;
 }
 
 static __always_inline __u32 rule_result(const struct rule_val *rule, __u32 slot, __u32 ports)
 {
 	/* Read at once: the kernel may reuse the element of a rule that is being replaced. */
 	struct rule_val v = *rule;
-	__u32 key = ports & PORT_KEY_MAX;
+	__u32 key = ports & PORT_KEY_MAX, last = key | 0xffff, found;
 	bool whole = ports & PORTS_WHOLE;
 
-	if (v.in & RES_SET)
-		return search_set(slot, v.a, v.b, ports);
+	if (v.in & RES_SET) {
+		found = search_set(slot, v.a, v.b, ports);
+		if (!whole || (found & RES_INCOMPLETE))
+			return found;
+		return whole_result(slot, v.a, v.b, found, last);
+	}
 	if (whole) {
-		__u32 last = key | 0xffff;
-
 		if (v.a <= key && last <= v.b)
 			return v.in;
 		if (last < v.a || v.b < key)
