@@ -1,12 +1,14 @@
 package enforce
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
-	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/lock"
@@ -105,13 +107,6 @@ type application struct {
 	result  Result
 }
 
-// member is one attachment of the identifier.
-type member struct {
-	state.Attachment
-	bind bool // asked for by Bind
-	gone bool
-}
-
 // begin reads what is recorded and refuses what cannot be done.
 func (a *application) begin() error {
 	rec, err := a.e.readIdentifier(a.req.Identifier)
@@ -137,69 +132,10 @@ func (a *application) begin() error {
 	others, err := a.e.store.Members(a.req.Identifier)
 	for _, att := range others {
 		if !bound[identity.AttachmentKey(att.ContainerID, att.IfName)] {
-			a.members = append(a.members, &member{Attachment: att})
+			a.members = append(a.members, &member{Attachment: clone(att), recorded: att})
 		}
 	}
 	return err
-}
-
-// bound completes an attachment of Bind with what an earlier run recorded of it: an interface that
-// is still the same keeps its pod id, and with it its flows.
-func (a *application) bound(b state.Attachment) (*member, error) {
-	known, err := a.e.readAttachment(b.ContainerID, b.IfName)
-	if err != nil {
-		return nil, err
-	}
-	if known.Identifier != "" && known.Identifier != a.req.Identifier {
-		lock.MustCover(a.held, known.Identifier)
-	}
-	m := &member{Attachment: b, bind: true}
-	m.Identifier, m.Default, m.Slot = a.req.Identifier, a.req.Default, known.Slot
-	m.CreatedAt = known.CreatedAt
-	if m.CreatedAt.IsZero() {
-		m.CreatedAt = time.Now()
-	}
-	for i := range m.Interfaces {
-		in := &m.Interfaces[i]
-		for _, was := range known.Interfaces {
-			if was.Ifindex == in.Ifindex && was.Name == in.Name {
-				in.PodID, in.Mode = was.PodID, was.Mode
-			}
-		}
-		if in.PodID == 0 {
-			in.PodID = a.o.nextPod()
-		}
-	}
-	return m, nil
-}
-
-// intent records the attachments of Bind before anything is written for them.
-func (a *application) intent(context.Context) error {
-	for _, m := range a.members {
-		if !m.bind {
-			continue
-		}
-		known, err := a.e.readAttachment(m.ContainerID, m.IfName)
-		if err != nil {
-			return err
-		}
-		m.Phase = state.PhaseIntent
-		if known.Phase == state.PhaseEnforced {
-			m.Phase = state.PhaseEnforced // it is being moved, and enforced all the while
-		}
-		if err := a.e.store.AddMember(m.Identifier, m.ContainerID, m.IfName); err != nil {
-			return err
-		}
-		if err := a.e.store.WriteAttachment(m.Attachment); err != nil {
-			return err
-		}
-		if known.Identifier != "" && known.Identifier != m.Identifier {
-			if err := a.e.store.RemoveMember(known.Identifier, m.ContainerID, m.IfName); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // bind writes pod_state: each interface to the slot that it belongs to.
@@ -213,22 +149,6 @@ func (a *application) bind(context.Context) error {
 		}
 	}
 	return nil
-}
-
-// slotOf is the slot of a member: a new pod gets Create, a running one stays where it was, followed
-// to the slot that took its place.
-func (a *application) slotOf(m *member) uint32 {
-	switch {
-	case m.Default == "allow":
-		return bpf.SlotDefaultAllow
-	case m.Default == "deny":
-		return bpf.SlotDefaultDeny
-	case m.bind && m.Phase == state.PhaseIntent:
-		return a.rec.Create.Slot
-	case m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):
-		return a.rec.Create.Slot
-	}
-	return a.rec.Running.Slot
 }
 
 // attach puts the programs on the interfaces of Bind, and on all of them when Verify is asked for.
@@ -303,6 +223,9 @@ func (a *application) record(context.Context) error {
 			continue
 		}
 		m.Phase = state.PhaseEnforced
+		if !m.bind && reflect.DeepEqual(m.Attachment, m.recorded) {
+			continue
+		}
 		if err := a.e.store.WriteAttachment(m.Attachment); err != nil {
 			return err
 		}
@@ -318,7 +241,20 @@ func (a *application) recordIdentifier() error {
 	}
 	a.rec.Namespace, a.rec.Labels = a.req.Namespace, a.req.Labels
 	a.rec.Policies, a.rec.Pending = a.req.Policies, a.req.Pending
-	a.rec.UpdatedAt = time.Now()
 	a.result.Create, a.result.Running = a.rec.Create, a.rec.Running
+	if a.same() {
+		return nil
+	}
+	a.rec.UpdatedAt = time.Now()
 	return a.e.store.WriteIdentifier(a.rec)
+}
+
+// same tells whether the record says already what it would be made to say.
+func (a *application) same() bool {
+	was, err := json.Marshal(a.old)
+	if err != nil {
+		return false
+	}
+	now, err := json.Marshal(a.rec)
+	return err == nil && bytes.Equal(was, now)
 }

@@ -2,6 +2,8 @@ package state
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/latch-cni/latch/shared/identity"
@@ -61,6 +63,19 @@ func (s Store) ReadAttachment(containerID, ifname string) (Attachment, error) {
 	var a Attachment
 	err := read(s.path(dirAttachments, identity.AttachmentKey(containerID, ifname)), &a)
 	return a, err
+}
+
+// ReadAttachmentKey reads an attachment by the key that names its file.
+func (s Store) ReadAttachmentKey(key string) (Attachment, error) {
+	var a Attachment
+	err := read(s.path(dirAttachments, key), &a)
+	return a, err
+}
+
+// MakeAttachmentDir makes the folder of attachments, for watching it, and returns its path.
+func (s Store) MakeAttachmentDir() (string, error) {
+	dir := filepath.Join(s.dir, dirAttachments)
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 // DeleteAttachment deletes the record of an attachment. Nothing there is success.

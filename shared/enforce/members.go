@@ -1,0 +1,100 @@
+package enforce
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// member is one attachment of the identifier.
+type member struct {
+	state.Attachment
+	recorded state.Attachment // as its record says
+	bind     bool             // asked for by Bind
+	gone     bool
+}
+
+// bound completes an attachment of Bind with what an earlier run recorded of it: an interface that
+// is still the same keeps its pod id, and with it its flows.
+func (a *application) bound(b state.Attachment) (*member, error) {
+	known, err := a.e.readAttachment(b.ContainerID, b.IfName)
+	if err != nil {
+		return nil, err
+	}
+	if known.Identifier != "" && known.Identifier != a.req.Identifier {
+		lock.MustCover(a.held, known.Identifier)
+	}
+	m := &member{Attachment: b, bind: true}
+	m.Identifier, m.Default, m.Slot = a.req.Identifier, a.req.Default, known.Slot
+	m.CreatedAt = known.CreatedAt
+	if m.CreatedAt.IsZero() {
+		m.CreatedAt = time.Now()
+	}
+	for i := range m.Interfaces {
+		in := &m.Interfaces[i]
+		for _, was := range known.Interfaces {
+			if was.Ifindex == in.Ifindex && was.Name == in.Name {
+				in.PodID, in.Mode = was.PodID, was.Mode
+			}
+		}
+		if in.PodID == 0 {
+			in.PodID = a.o.nextPod()
+		}
+	}
+	return m, nil
+}
+
+// intent records the attachments of Bind before anything is written for them.
+func (a *application) intent(context.Context) error {
+	for _, m := range a.members {
+		if !m.bind {
+			continue
+		}
+		known, err := a.e.readAttachment(m.ContainerID, m.IfName)
+		if err != nil {
+			return err
+		}
+		m.Phase = state.PhaseIntent
+		if known.Phase == state.PhaseEnforced {
+			m.Phase = state.PhaseEnforced // it is being moved, and enforced all the while
+		}
+		if err := a.e.store.AddMember(m.Identifier, m.ContainerID, m.IfName); err != nil {
+			return err
+		}
+		if err := a.e.store.WriteAttachment(m.Attachment); err != nil {
+			return err
+		}
+		if known.Identifier != "" && known.Identifier != m.Identifier {
+			if err := a.e.store.RemoveMember(known.Identifier, m.ContainerID, m.IfName); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// slotOf is the slot of a member: a new pod gets Create, a running one stays where it was, followed
+// to the slot that took its place.
+func (a *application) slotOf(m *member) uint32 {
+	switch {
+	case m.Default == "allow":
+		return bpf.SlotDefaultAllow
+	case m.Default == "deny":
+		return bpf.SlotDefaultDeny
+	case m.bind && m.Phase == state.PhaseIntent:
+		return a.rec.Create.Slot
+	case m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):
+		return a.rec.Create.Slot
+	}
+	return a.rec.Running.Slot
+}
+
+// clone copies what Apply changes.
+func clone(a state.Attachment) state.Attachment {
+	a.Interfaces = slices.Clone(a.Interfaces)
+	return a
+}
