@@ -21,10 +21,12 @@ const namePrefix = "latch_"
 
 // filter is a filter on a hook.
 type filter struct {
-	handle uint32
-	ours   bool
-	prog   ebpf.ProgramID // 0 if it is not of kind bpf
-	what   string         // for messages
+	handle   uint32
+	priority uint16
+	ours     bool
+	prog     ebpf.ProgramID // 0 if it is not of kind bpf
+	name     string         // of kind bpf only
+	what     string         // for messages
 }
 
 // filters lists those that packets meet, in the order in which they run.
@@ -46,10 +48,11 @@ func filters(ifindex int, h hook) ([]filter, error) {
 		if a.Chain != nil && *a.Chain != 0 { // entered by a jump from chain 0 only
 			continue
 		}
-		e := filter{handle: a.Handle, what: fmt.Sprintf("filter %s at priority %d handle %#x", f.Type(), a.Priority, a.Handle)}
+		e := filter{handle: a.Handle, priority: a.Priority, what: fmt.Sprintf("filter %s at priority %d handle %#x", f.Type(), a.Priority, a.Handle)}
 		if b, ok := f.(*netlink.BpfFilter); ok {
 			e.prog = ebpf.ProgramID(b.Id)
 			e.ours = a.Priority == priority && (a.Handle == handles[0] || a.Handle == handles[1])
+			e.name = b.Name
 			e.what += " " + b.Name
 		}
 		found = append(found, e)
