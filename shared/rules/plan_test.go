@@ -138,40 +138,60 @@ func probes() []netip.Addr {
 
 // After every single write of every update, every probe sees the old or the new verdict.
 func TestPlanNeverShowsAThirdVerdict(t *testing.T) {
-	r := rand.New(rand.NewPCG(*seed, 0))
 	rounds, planned := 4000, 0
 	for round := range rounds {
-		old, next := randomRules(r), randomRules(r)
-		if r.IntN(2) == 0 { // an edit, rather than something else altogether
-			next = edit(r, old)
+		if checkPlan(t, rand.New(rand.NewPCG(*seed, uint64(round))), round%2 == 0) {
+			planned++
 		}
-		ops, ok := plan(old, shapesOf(old), next)
-		if !ok {
-			continue
-		}
-		planned++
-		now, before, done := newModel(old), newModel(old), newModel(next)
-		for i, o := range ops {
-			now.do(o)
-			for _, d := range policy.Directions {
-				for _, a := range probes() {
-					for _, key := range keys {
-						got, was, will := now.lookup(d, a, key), before.lookup(d, a, key), done.lookup(d, a, key)
-						if got != was && got != will {
-							t.Fatalf("seed %d round %d: after write %d of %d, %v %s %#x: got %v, old %v, new %v\nold %v\nnew %v\nops %s",
-								*seed, round, i+1, len(ops), d, a, key, got, was, will, old, next, describe(ops))
-						}
-					}
-				}
-			}
-		}
-		if again, ok := plan(next, now.shapes, next); !ok || len(again) != 0 {
-			t.Fatalf("seed %d round %d: the update does not end where a fresh fill would: %s", *seed, round, describe(again))
+		if t.Failed() {
+			t.Fatalf("seed %d round %d", *seed, round)
 		}
 	}
 	if planned < rounds/4 {
 		t.Fatalf("only %d of %d updates could be made in place", planned, rounds)
 	}
+}
+
+func FuzzPlan(f *testing.F) {
+	f.Add(uint64(1), uint64(2), true)
+	f.Add(uint64(3), uint64(4), false)
+	f.Fuzz(func(t *testing.T, seed1, seed2 uint64, small bool) {
+		checkPlan(t, rand.New(rand.NewPCG(seed1, seed2)), small)
+	})
+}
+
+// checkPlan draws an update and looks after each of its writes. It reports false when the update cannot
+// be made in place.
+func checkPlan(t *testing.T, r *rand.Rand, small bool) bool {
+	t.Helper()
+	old, next := randomRules(r), randomRules(r)
+	if small { // an edit, rather than something else altogether
+		next = edit(r, old)
+	}
+	ops, ok := plan(old, shapesOf(old), next)
+	if !ok {
+		return false
+	}
+	now, before, done := newModel(old), newModel(old), newModel(next)
+	for i, o := range ops {
+		now.do(o)
+		for _, d := range policy.Directions {
+			for _, a := range probes() {
+				for _, key := range keys {
+					got, was, will := now.lookup(d, a, key), before.lookup(d, a, key), done.lookup(d, a, key)
+					if got != was && got != will {
+						t.Errorf("after write %d of %d, %v %s %#x: got %v, old %v, new %v\nold %v\nnew %v\nops %s",
+							i+1, len(ops), d, a, key, got, was, will, old, next, describe(ops))
+						return true
+					}
+				}
+			}
+		}
+	}
+	if again, ok := plan(next, now.shapes, next); !ok || len(again) != 0 {
+		t.Errorf("the update does not end where a fresh fill would: %s", describe(again))
+	}
+	return true
 }
 
 // edit changes a few entries of rules.
