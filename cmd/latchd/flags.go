@@ -19,6 +19,9 @@ var errHelp = pflag.ErrHelp
 // options are latchd's flags. They are an interface that others script against.
 type options struct {
 	policyDir   string
+	kubeconfig  string
+	apiQPS      float32
+	apiBurst    int
 	nodeName    string
 	nodeIPs     []netip.Addr
 	mode        string
@@ -36,12 +39,14 @@ type options struct {
 
 func parseFlags(args []string) (options, error) {
 	o := options{node: enforce.NodeConfig{Timeouts: enforce.DefaultTimeouts()}}
-	hostname, _ := os.Hostname()
 	f := pflag.NewFlagSet("latchd", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&o.policyDir, "policy-dir", "", "take policy from the manifests in this directory, watched")
-	f.StringVar(&o.nodeName, "node-name", hostname, "name of this node, as in spec.nodeName of its pods")
-	ips := f.StringArray("node-ip", nil, "address of this node, repeatable, both families")
+	f.StringVar(&o.policyDir, "policy-dir", "", "take policy from the manifests in this directory, watched, and not from an API server")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; without it as Kubernetes tells its pods")
+	f.Float32Var(&o.apiQPS, "kube-api-qps", 10, "requests a second to the API server")
+	f.IntVar(&o.apiBurst, "kube-api-burst", 20, "requests in a row to the API server")
+	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node, as in spec.nodeName of its pods; default $NODE_NAME, with --policy-dir the host name")
+	ips := f.StringArray("node-ip", nil, "address of this node, repeatable, both families; default what its Node object says")
 	f.StringVar(&o.mode, "enforcing-mode", "standard", "default of pods that no policy selects: standard (allow) or strict (deny)")
 	f.StringVar(&o.bpffs, "bpffs", "/sys/fs/bpf", "mount point of bpffs")
 	f.StringVar(&o.stateDir, "state-dir", "/run/latch", "records and locks")
@@ -87,10 +92,23 @@ func parseFlags(args []string) (options, error) {
 		oneOf("--enforcing-mode", o.mode, "standard", "strict"),
 		oneOf("--unknown-pods", o.unknownPods, "retry", "default"),
 		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout))
-	if o.policyDir == "" {
-		errs = append(errs, errors.New("--policy-dir is needed: the directory that holds the policy manifests"))
-	}
+	errs = append(errs, o.checkSource())
 	return o, errors.Join(errs...)
+}
+
+// checkSource completes what says where policy comes from. Whether there is an API server is found out
+// later.
+func (o *options) checkSource() error {
+	switch {
+	case o.policyDir != "" && o.kubeconfig != "":
+		return errors.New("--policy-dir and --kubeconfig: only one of them can say where policy comes from")
+	case o.policyDir != "" && o.nodeName == "":
+		o.nodeName, _ = os.Hostname()
+	case o.policyDir == "" && o.nodeName == "":
+		return errors.New("--node-name is needed with an API server: it says which pods are this node's")
+	}
+	o.node.KeepAddrs = o.policyDir == "" && len(o.nodeIPs) == 0
+	return nil
 }
 
 func noArguments(args []string) error {

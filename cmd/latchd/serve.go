@@ -32,8 +32,15 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err := e.Store().WriteSettings(o.settings()); err != nil {
 		return err
 	}
-	w := world.New(world.Options{NodeName: o.nodeName, NodeIPs: o.nodeIPs, Mode: world.Mode(o.mode)})
-	d := &daemon{opts: o, log: log, world: w, reconciler: reconcile.New(w, e, log), store: e.Store(), synced: make(chan struct{})}
+	w := world.New(world.Options{
+		NodeName: o.nodeName, NodeIPs: o.nodeIPs, Mode: world.Mode(o.mode), PodsComplete: o.policyDir == "",
+	})
+	d := &daemon{opts: o, log: log, world: w, enforcer: e, reconciler: reconcile.New(w, e, log), store: e.Store(), synced: make(chan struct{})}
+	if o.policyDir == "" {
+		if d.cluster, err = newCluster(d); err != nil {
+			return err
+		}
+	}
 	return d.run(ctx)
 }
 
@@ -54,8 +61,10 @@ type daemon struct {
 	opts       options
 	log        *slog.Logger
 	world      *world.World
+	enforcer   *enforce.Enforcer
 	reconciler *reconcile.Reconciler
 	store      state.Store
+	cluster    *cluster // nil with a policy directory
 
 	once   sync.Once
 	synced chan struct{} // closed after the first delivery
@@ -71,10 +80,9 @@ func (d *daemon) run(ctx context.Context) error {
 	defer cancel()
 
 	source := make(chan error, 1)
-	wg.Go(func() {
-		source <- policydir.Watch(ctx, d.opts.policyDir, policydir.Options{Log: d.log}, d.deliver)
-	})
+	wg.Go(func() { source <- d.follow(ctx) })
 	wg.Go(func() { d.world.Run(ctx, d.reconciler.Enqueue) })
+	wg.Go(func() { d.reportStatus(ctx) })
 	select {
 	case <-d.synced:
 	case err := <-source:
@@ -90,8 +98,15 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.opts.attachMode == attach.ModeAuto {
 		wg.Go(func() { d.reconciler.Promote(ctx) })
 	}
-	wg.Go(func() { d.reportStatus(ctx) })
 	return <-source
+}
+
+// follow brings policy into the world until the context ends.
+func (d *daemon) follow(ctx context.Context) error {
+	if d.cluster != nil {
+		return d.cluster.follow(ctx)
+	}
+	return policydir.Watch(ctx, d.opts.policyDir, policydir.Options{Log: d.log}, d.deliver)
 }
 
 // deliver takes over the policy directory's content.
@@ -148,6 +163,12 @@ func (d *daemon) status() state.Status {
 			object = fmt.Sprintf("%s:%d %s", p.File, p.Line, p.Object)
 		}
 		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
+	}
+	if !d.world.HasSynced() {
+		st.Ready, st.Message = false, "policy has not been read yet"
+	}
+	if d.cluster != nil {
+		d.cluster.report(&st)
 	}
 	for id, err := range d.reconciler.Errors() {
 		st.Ready, st.Message = false, "some identifiers are not up to date"

@@ -15,6 +15,7 @@ import (
 // NodeConfig is what the programs know about the node.
 type NodeConfig struct {
 	Addrs         []netip.Addr // the node's own addresses, both families
+	KeepAddrs     bool         // Addrs are not known yet: leave those that are in force
 	AddressIsNode bool         // any packet from a node address is the node's, also a forwarded one
 	JudgeToNode   bool         // pods reach the node's addresses only where policy allows it
 	EventsDeny    bool         // an event for each denied packet
@@ -34,8 +35,10 @@ func (e *Enforcer) SetNode(ctx context.Context, c NodeConfig) error {
 	if err != nil {
 		return err
 	}
-	if err := o.setNodeAddrs(c.Addrs); err != nil {
-		return fmt.Errorf("write node addresses: %w", err)
+	if !c.KeepAddrs {
+		if err := o.setNodeAddrs(c.Addrs); err != nil {
+			return fmt.Errorf("write node addresses: %w", err)
+		}
 	}
 	n := o.node.At(0)
 	for i, stamp := range c.Timeouts.stamps() {

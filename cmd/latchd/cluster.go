@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/source"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// cluster brings what an API server says into the world.
+type cluster struct {
+	*daemon
+	source *source.Source
+}
+
+func newCluster(d *daemon) (*cluster, error) {
+	klog.SetSlogLogger(d.log) // what client-go has to say
+	c := &cluster{daemon: d}
+	var err error
+	c.source, err = source.New(source.Options{
+		Kubeconfig: d.opts.kubeconfig, QPS: d.opts.apiQPS, Burst: d.opts.apiBurst,
+		Node: d.opts.nodeName, NodeAddrs: d.opts.nodeIPs, Log: d.log,
+	}, c)
+	if errors.Is(err, source.ErrNoServer) {
+		return nil, fmt.Errorf("%w: use --kubeconfig, or --policy-dir to do without an API server", err)
+	}
+	return c, err
+}
+
+func (c *cluster) follow(ctx context.Context) error {
+	c.source.Run(ctx)
+	return nil
+}
+
+// Change takes over what changed.
+func (c *cluster) Change(upserted, deleted []apis.Object) {
+	c.reconciler.Enqueue(c.world.Upsert(upserted...)...)
+	c.reconciler.Enqueue(c.world.Delete(deleted...)...)
+}
+
+// Synced lets the reconciler begin.
+func (c *cluster) Synced(complete ...string) {
+	c.reconciler.Enqueue(c.world.Synced(complete...)...)
+	c.once.Do(func() { close(c.synced) })
+}
+
+// NodeAddrs puts the node's addresses into force.
+func (c *cluster) NodeAddrs(ctx context.Context, addrs []netip.Addr) error {
+	node := c.opts.node
+	node.Addrs, node.KeepAddrs = addrs, false
+	return c.enforcer.SetNode(ctx, node)
+}
+
+// report says how the connection to the API server is. Without one the node goes on as it is and stays
+// ready: pods that are known can start.
+func (c *cluster) report(st *state.Status) {
+	s := c.source.Status()
+	switch {
+	case !s.Synced:
+		st.Ready = false
+		st.Message = "waiting for the API server: " + strings.Join(s.Missing, ", ")
+	case !s.Away.IsZero():
+		st.Message = "the API server cannot be followed since " + s.Away.Format(time.RFC3339) + "; what was known then stays in force"
+	}
+	for _, e := range s.Errors {
+		st.Problems = append(st.Problems, state.Problem{Object: "API server", Message: e})
+	}
+	for _, namespace := range s.Held {
+		st.Problems = append(st.Problems, state.Problem{Object: "Namespace " + namespace, Message: "is not known: its pods wait for it"})
+	}
+}

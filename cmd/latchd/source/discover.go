@@ -1,0 +1,76 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
+)
+
+const (
+	discovery         = "discovery" // name of the question for custom kinds in progress
+	discoveryPatience = 10 * time.Second
+)
+
+// discover looks for the custom kinds until all are there. No answer is not the answer that they are
+// absent.
+func (s *Source) discover(ctx context.Context) {
+	absent, failed := wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: 12, Cap: 30 * time.Second}, backoff
+	for ctx.Err() == nil {
+		served, err := s.served(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.note(discovery, err)
+		var pause time.Duration
+		if err != nil {
+			pause = failed.Step()
+		} else {
+			failed = backoff
+			if s.progress.found(served) {
+				return
+			}
+			s.settle()
+			pause = absent.Step()
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// served asks which custom kinds the API server has.
+func (s *Source) served(ctx context.Context) (map[string]bool, error) {
+	bounded, cancel := context.WithTimeout(ctx, discoveryPatience)
+	defer cancel()
+	gv := v1alpha1.GroupVersion
+	raw, err := s.clients[gv].Get().AbsPath("/apis", gv.Group, gv.Version).Do(bounded).Raw()
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the kinds of %s: %w", gv, err)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("read the kinds of %s: %w", gv, err)
+	}
+	served := map[string]bool{}
+	for _, r := range list.APIResources {
+		served[r.Name] = true
+	}
+	return served, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

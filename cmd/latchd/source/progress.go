@@ -1,0 +1,165 @@
+package source
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// progress is how far each kind got, and what fails.
+type progress struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	kinds   []*kind
+	exists  map[*kind]chan struct{} // closed once the API server has the kind
+	absent  map[*kind]bool          // it said that it has not
+	listed  map[*kind]bool          // delivered whole at least once
+	failing map[string]failure      // by name of kind
+	node    chan struct{}           // closed once the node's addresses are known and in use
+	synced  bool
+}
+
+type failure struct {
+	since time.Time
+	err   error
+}
+
+func newProgress(kinds []*kind, now func() time.Time) *progress {
+	p := &progress{
+		now: now, kinds: kinds,
+		exists: map[*kind]chan struct{}{}, absent: map[*kind]bool{}, listed: map[*kind]bool{},
+		failing: map[string]failure{}, node: make(chan struct{}),
+	}
+	for _, k := range kinds {
+		p.exists[k] = make(chan struct{})
+		if !k.custom {
+			close(p.exists[k])
+		}
+	}
+	return p
+}
+
+// note takes down how the last request for a kind went. It says whether that is the first failure, or
+// the end of the last one.
+func (p *progress) note(name string, err error) (first, last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := len(p.failing)
+	f, failed := p.failing[name]
+	switch {
+	case err == nil:
+		delete(p.failing, name)
+	case failed:
+		p.failing[name] = failure{f.since, err}
+	default:
+		p.failing[name] = failure{p.now(), err}
+	}
+	return before == 0 && len(p.failing) > 0, before > 0 && len(p.failing) == 0
+}
+
+// found takes over which custom kinds there are, and says whether all are.
+func (p *progress) found(served map[string]bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := true
+	for _, k := range p.kinds {
+		if !k.custom {
+			continue
+		}
+		if !served[k.resource] {
+			select {
+			case <-p.exists[k]: // it was there: what was known stays, as with any answer that fails
+			default:
+				p.absent[k], all = true, false
+			}
+			continue
+		}
+		p.absent[k] = false
+		select {
+		case <-p.exists[k]:
+		default:
+			close(p.exists[k])
+		}
+	}
+	return all
+}
+
+// complete notes that a kind was delivered, and says whether it is the first time.
+func (p *progress) complete(k *kind) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := !p.listed[k]
+	p.listed[k] = true
+	return first
+}
+
+// settle says, once, that everything has been delivered, and which kinds of policies are complete.
+func (p *progress) settle() (complete []string, now bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.synced || len(p.missing()) > 0 {
+		return nil, false
+	}
+	p.synced = true
+	for _, k := range p.kinds {
+		if k.isPolicy && p.listed[k] {
+			complete = append(complete, k.name)
+		}
+	}
+	return complete, true
+}
+
+func (p *progress) isSynced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.synced
+}
+
+// missing names what has to come before everything has been delivered.
+func (p *progress) missing() []string {
+	var out []string
+	select {
+	case <-p.node:
+	default:
+		out = append(out, "addresses of the node")
+	}
+	for _, k := range p.kinds {
+		if !p.listed[k] && !p.absent[k] {
+			out = append(out, k.resource)
+		}
+	}
+	return out
+}
+
+// Status is how the source is doing.
+type Status struct {
+	Synced  bool      // everything was delivered at least once
+	Missing []string  // what has to come before that
+	Absent  []string  // kinds that the API server does not have
+	Held    []string  // namespaces that have not been seen and hold pods back
+	Away    time.Time // since when something cannot be watched; zero while all is well
+	Errors  []string  // the last one of each kind that fails, sorted
+}
+
+func (p *progress) status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := Status{Synced: p.synced}
+	if !p.synced {
+		st.Missing = p.missing()
+	}
+	for _, k := range p.kinds {
+		if p.absent[k] {
+			st.Absent = append(st.Absent, k.resource)
+		}
+	}
+	for name, f := range p.failing {
+		if st.Away.IsZero() || f.since.Before(st.Away) {
+			st.Away = f.since
+		}
+		st.Errors = append(st.Errors, name+": "+f.err.Error())
+	}
+	slices.Sort(st.Errors)
+	return st
+}
