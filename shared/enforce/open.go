@@ -30,6 +30,10 @@ type Config struct {
 	LockTimeout time.Duration // bound of the wait for a lock, never of the work
 	Sizes       bpf.Sizes     // of maps, when they have to be made; zero = default
 	Log         *slog.Logger
+
+	// FreeCounters is called when the counters of a slot are to be deleted, and calls drop to have it
+	// done: whoever adds them up reads them a last time before. Nil deletes them.
+	FreeCounters func(slot uint32, drop func() error) error
 }
 
 // Enforcer is the node's kernel objects, open. It is safe for concurrent use; what may run at the
@@ -87,10 +91,22 @@ func Open(ctx context.Context, cfg Config) (*Enforcer, error) {
 		content: map[uint32]cached{},
 		freed:   map[uint32]time.Time{},
 	}
+	if newer, err := e.pins.NewerLayouts(); err != nil || len(newer) > 0 {
+		return nil, errors.Join(err, newerLayout(newer))
+	}
 	if err := e.reopen(ctx); err != nil {
 		return nil, err
 	}
 	return e, nil
+}
+
+// newerLayout is the error of a binary that finds objects of a later one: it could not read them, and
+// two layouts at work would be two truths.
+func newerLayout(newer []int) error {
+	if len(newer) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the node has pinned objects of layout v%d, this build knows v%d: use the newer build, or remove them with it (latchctl cleanup)", newer[len(newer)-1], pins.Layout)
 }
 
 // Store returns the node's records, for reading.

@@ -171,22 +171,6 @@ func (o *objects) setSlotHash(slot uint32, hash [32]byte) {
 	}
 }
 
-// dropCounters deletes the counters of a slot that is given back.
-func (o *objects) dropCounters(slot uint32) error {
-	m := o.maps["counters"]
-	for _, reason := range bpf.Reasons() {
-		for _, dir := range []uint8{0, 1} {
-			for _, allow := range []uint8{0, 1} {
-				key := bpf.CounterKey{Slot: slot, Dir: dir, Reason: uint8(reason), Allow: allow}
-				if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-					return fmt.Errorf("delete counters: %w", err)
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // contentOf returns what the kernel holds in a slot: from memory when the slot's hash says that this
 // process wrote it last, else read back.
 func (e *Enforcer) contentOf(o *objects, slot uint32) (*rules.Content, error) {

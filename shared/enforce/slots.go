@@ -235,7 +235,7 @@ func (e *Enforcer) release(o *objects, slot uint32) error {
 	atomic.StoreUint32(&s.Flags, bpf.SlotUsed)
 	o.setSlotHash(slot, [32]byte{})
 	e.forget(slot)
-	if err := errors.Join(o.tables.Clear(slot), o.dropCounters(slot)); err != nil {
+	if err := errors.Join(o.tables.Clear(slot), e.freeCounters(o, slot)); err != nil {
 		return fmt.Errorf("free slot %d: %w", slot, err)
 	}
 	s.Identifier = [16]byte{}
