@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -35,12 +36,9 @@ func (d *demo) killed(ctx context.Context) error {
 	}
 	talk := talkOver(long)
 	down, err := d.restart(ctx)
-	if err != nil {
-		return err
-	}
-	land(ctx, flights)
-	segments, info, err := talk.end()
-	if err != nil {
+	land(ctx, flights) // whatever happened: senders must not outlive the pods
+	segments, info, talkErr := talk.end()
+	if err := errors.Join(err, talkErr); err != nil {
 		return err
 	}
 	d.out.say("down for %.1f s; enforcement is the kernel's and went on", down.Seconds())

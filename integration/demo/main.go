@@ -69,6 +69,6 @@ func (d *demo) play(ctx context.Context, bin, policy string, keep bool) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.clear(err == nil)) }()
+	defer func() { err = errors.Join(err, d.clear(err == nil, ctx.Err() == nil)) }()
 	return d.story(ctx)
 }

@@ -109,12 +109,12 @@ func (d *demo) latchctl(ctx context.Context, exit int, args ...string) error {
 	return nil
 }
 
-// clear takes everything down, whatever happened.
-func (d *demo) clear(well bool) error {
+// clear takes everything down, whatever happened; log shows what latchd said last.
+func (d *demo) clear(well, log bool) error {
 	var err error
 	if well {
 		err = d.cleanUp(context.Background())
-	} else if d.node.Latchd != nil {
+	} else if log && d.node.Latchd != nil {
 		err = fmt.Errorf("the end of latchd's log:\n%s", d.node.Latchd.LogTail(15))
 	}
 	for _, a := range d.pods {
