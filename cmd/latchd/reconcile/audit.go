@@ -25,9 +25,12 @@ func (r *Reconciler) Audit(ctx context.Context, period time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := r.AuditOnce(ctx); err != nil {
+			began := time.Now()
+			err := r.AuditOnce(ctx)
+			if err != nil {
 				r.log.Error("audit", "error", err)
 			}
+			r.auditEnded(began, err)
 		}
 	}
 }
@@ -42,6 +45,7 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 		if gone(a) && time.Since(a.CreatedAt) > goneGrace {
 			r.log.Info("interface is gone and no DEL came, removing", "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
 			errs = append(errs, r.enforcer.Remove(ctx, a.ContainerID, a.IfName))
+			r.diverged("attachment without interface")
 		}
 		ids[a.Identifier] = true
 	}
@@ -49,6 +53,7 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 	errs = append(errs, err)
 	for _, what := range swept {
 		r.log.Warn("swept", "what", what)
+		r.diverged(what)
 	}
 	recs, err := r.store.ListIdentifiers()
 	errs = append(errs, err)
@@ -70,7 +75,7 @@ func (r *Reconciler) verifyAll(ids map[identity.Identifier]bool) {
 	}
 	r.mu.Unlock()
 	for id := range ids {
-		r.Enqueue(id)
+		r.enqueue(id)
 	}
 }
 

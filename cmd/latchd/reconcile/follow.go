@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // Follow watches the records that the plugin writes until the context ends: an identifier that gets an
@@ -31,6 +33,7 @@ func (r *Reconciler) Follow(ctx context.Context) error {
 		return fmt.Errorf("follow attachments: %w", err)
 	}
 	ids := map[string]identity.Identifier{} // by file name
+	attached := map[string]bool{}           // the observer knows of it
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,6 +46,7 @@ func (r *Reconciler) Follow(ctx context.Context) error {
 				continue
 			}
 			r.followOne(name, ids)
+			r.noteAttached(name, event.Name, attached)
 		}
 	}
 }
@@ -68,4 +72,23 @@ func (r *Reconciler) followOne(key string, ids map[string]identity.Identifier) {
 		// A moment later: the plugin still holds the lock.
 		r.EnqueueAfter(was, 50*time.Millisecond)
 	}
+}
+
+// noteAttached tells the observer how long the write path took for a pod that was just started: the
+// record of its intent says when it began, the time of the record of success when it ended.
+func (r *Reconciler) noteAttached(key, path string, known map[string]bool) {
+	a, err := r.store.ReadAttachmentKey(key)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		delete(known, key)
+		return
+	case err != nil, a.Phase != state.PhaseEnforced, known[key], r.observer.Attached == nil:
+		return
+	}
+	known[key] = true
+	info, err := os.Stat(path)
+	if err != nil || info.ModTime().Sub(a.CreatedAt) > time.Minute {
+		return // it was there before this watch, and has been written again
+	}
+	r.observer.Attached(info.ModTime().Sub(a.CreatedAt))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
 )
 
@@ -25,12 +26,15 @@ type Reconciler struct {
 	queue    workqueue.TypedRateLimitingInterface[identity.Identifier]
 
 	compiled compiled
+	observer Observer
 
 	mu   sync.Mutex
 	pods map[podKey]identity.Identifier // where each local pod was published last
 	of   map[identity.Identifier]map[podKey]bool
 	errs map[identity.Identifier]error
 	full map[identity.Identifier]bool // verify every interface at the next run
+
+	progress progress
 }
 
 type podKey struct{ namespace, name string }
@@ -44,11 +48,18 @@ func New(w *world.World, e *enforce.Enforcer, log *slog.Logger) *Reconciler {
 		of:    map[identity.Identifier]map[podKey]bool{},
 		errs:  map[identity.Identifier]error{},
 		full:  map[identity.Identifier]bool{},
+
+		progress: newProgress(),
 	}
 }
 
 // Enqueue asks for identifiers to be reconciled. It never blocks.
 func (r *Reconciler) Enqueue(ids ...identity.Identifier) {
+	r.noteChange(ids)
+	r.enqueue(ids...)
+}
+
+func (r *Reconciler) enqueue(ids ...identity.Identifier) {
 	for _, id := range ids {
 		r.queue.Add(id)
 	}
@@ -77,7 +88,9 @@ func (r *Reconciler) next(ctx context.Context) bool {
 		return false
 	}
 	defer r.queue.Done(id)
+	r.begin(id)
 	err := r.reconcile(ctx, id)
+	r.end(id, err)
 	r.note(id, err)
 	if err != nil {
 		r.log.Error("reconcile", "identifier", id, "error", err, "retries", r.queue.NumRequeues(id))
@@ -132,7 +145,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 		return fmt.Errorf("apply: %w", err)
 	}
 	r.world.Applied(id, desired)
-	r.report(id, result)
+	r.report(id, req, result)
 	return r.publish(desired)
 }
 
@@ -187,13 +200,30 @@ func (r *Reconciler) retire(ctx context.Context, id identity.Identifier, attache
 	if err := r.enforcer.Forget(ctx, held, id); err != nil {
 		return errors.Join(err, held.Release())
 	}
+	if r.observer.Rules != nil {
+		r.observer.Rules(id, 0)
+	}
 	return held.ReleaseAndRemove()
 }
 
+func amount(rules *policy.Rules) int {
+	if rules == nil {
+		return 0
+	}
+	return len(rules.Entries[policy.Ingress]) + len(rules.Entries[policy.Egress])
+}
+
 // report logs what Apply mended and what it found gone.
-func (r *Reconciler) report(id identity.Identifier, result enforce.Result) {
+func (r *Reconciler) report(id identity.Identifier, req enforce.Request, result enforce.Result) {
+	if result.Changed {
+		r.waited(id, r.observer.InForce)
+	}
+	if r.observer.Rules != nil {
+		r.observer.Rules(id, max(amount(req.Create), amount(req.Running)))
+	}
 	for _, what := range result.Repaired {
 		r.log.Warn("repaired", "identifier", id, "what", what)
+		r.diverged(what)
 	}
 	for _, a := range result.Gone {
 		r.log.Info("interface is gone", "identifier", id, "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)

@@ -25,6 +25,7 @@ func (r *Reconciler) publish(d world.Desired) error {
 		if err := r.store.WritePod(rec); err != nil {
 			return err
 		}
+		r.waited(d.Identifier, r.observer.Prepared)
 		r.setPublished(p.Namespace, p.Name, d.Identifier)
 	}
 	return r.withdraw(d.Identifier, d.Pods)
@@ -112,6 +113,9 @@ func (r *Reconciler) Adopt() (int, error) {
 	for _, id := range r.world.Identifiers() {
 		ids[id] = true
 	}
+	r.mu.Lock()
+	r.progress.adopting, r.progress.adopted = maps.Clone(ids), true
+	r.mu.Unlock()
 	r.verifyAll(ids)
 	return len(ids), errors.Join(errs...)
 }
