@@ -29,6 +29,11 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err := e.SetNode(ctx, o.node); err != nil {
 		return err
 	}
+	if upgraded, err := e.Upgrade(ctx); err != nil {
+		return err
+	} else if upgraded {
+		log.Info("programs of another build were replaced, interfaces follow one by one")
+	}
 	if err := e.Store().WriteSettings(o.settings()); err != nil {
 		return err
 	}
@@ -95,6 +100,11 @@ func (d *daemon) run(ctx context.Context) error {
 	d.log.Info("adopting", "identifiers", n)
 	wg.Go(func() { d.reconciler.Run(ctx, d.opts.workers) })
 	wg.Go(func() { d.reconciler.Audit(ctx, d.opts.auditPeriod) })
+	wg.Go(func() {
+		if err := d.reconciler.Follow(ctx); err != nil {
+			d.log.Error("running without watching records, the audit finds what changes", "error", err)
+		}
+	})
 	if d.opts.attachMode == attach.ModeAuto {
 		wg.Go(func() { d.reconciler.Promote(ctx) })
 	}

@@ -43,12 +43,15 @@ func newGround(t *testing.T) *ground {
 	t.Helper()
 	testenv.RequireRoot(t)
 	g := &ground{t: t, node: testenv.New(t), pod: testenv.New(t), received: map[int]*atomic.Int64{}}
-	host, _ := testenv.Veth(t, g.node, "lt0", g.pod, "eth0")
+	host, peer := testenv.Veth(t, g.node, "lt0", g.pod, "eth0")
 	g.node.Addr(t, "lt0", nodeAddr+"/24")
 	g.pod.Addr(t, "eth0", podAddr+"/24")
 	g.node.Up(t, "lo")
 	g.node.Up(t, "lt0")
 	g.pod.Up(t, "eth0")
+	// Neighbours are known: a test that drops everything drops ARP, and failed entries are slow to heal.
+	g.pod.Neigh(t, "eth0", nodeAddr, host.Attrs().HardwareAddr)
+	g.node.Neigh(t, "lt0", podAddr, peer.Attrs().HardwareAddr)
 	g.iface = state.Interface{Ifindex: host.Attrs().Index, Name: "lt0", Addr4: netip.MustParseAddr(podAddr)}
 	g.cfg = Config{Bpffs: testenv.BPFFS(t), StateDir: testenv.StateDir(t), AttachMode: attach.ModeAuto,
 		LockTimeout: lockTimeout, Sizes: bpf.Sizes{Flows4: 1024, Flows6: 1024, Frags: 64}}

@@ -1,0 +1,38 @@
+package bpf
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// LoadPrograms loads the programs of this build over maps that exist, which keep their content and their
+// sizes. The maps must be of this layout: the kernel refuses programs that would read them wrongly, and
+// the error names the map. Close the programs when done; the maps stay the caller's.
+func LoadPrograms(maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("lift memlock limit: %w", err)
+	}
+	spec, err := prepare(Sizes{})
+	if err != nil {
+		return nil, err
+	}
+	for name, m := range maps {
+		s, ok := spec.Maps[name]
+		if !ok {
+			return nil, fmt.Errorf("load programs: map %s is not one of this build", name)
+		}
+		s.MaxEntries, s.Contents = m.MaxEntries(), nil
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
+	if err != nil {
+		return nil, fmt.Errorf("load programs: %w", shorten(err))
+	}
+	defer coll.Close()
+	progs := map[string]*ebpf.Program{}
+	for _, name := range ProgNames() {
+		progs[name] = coll.DetachProgram(name)
+	}
+	return progs, nil
+}

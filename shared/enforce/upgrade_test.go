@@ -1,0 +1,52 @@
+package enforce
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// Programs of another build are replaced by ours on every interface, while flows, bindings and rules
+// stay; the same programs are left alone.
+func TestUpgrade(t *testing.T) {
+	g := newGround(t)
+	// Programs of "another build": like ours where it matters here, they drop everything.
+	for _, name := range bpf.ProgNames() {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pins.PinAtomic(p, g.e.pins.Prog(name)); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Close()
+	}
+	first := g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
+	g.wantVerdicts("programs of another build", false, false)
+	mapsBefore := g.e.objects.inodes[g.e.pins.Map("flows4")]
+
+	for i, want := range []bool{true, false} {
+		upgraded, err := g.e.Upgrade(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if upgraded != want {
+			t.Errorf("call %d: upgraded %v, want %v", i+1, upgraded, want)
+		}
+	}
+	g.wantVerdicts("pinned, not attached yet", false, false)
+	r := g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true})
+	g.wantVerdicts("attached", true, false)
+	if r.Create.Slot != first.Create.Slot || r.Changed {
+		t.Errorf("rules were written again: %+v", r)
+	}
+	if g.e.objects.inodes[g.e.pins.Map("flows4")] != mapsBefore {
+		t.Error("the flow table was replaced")
+	}
+}
