@@ -39,7 +39,7 @@ func TestEvict(t *testing.T) {
 			t.Errorf("left %v", left)
 		}
 		g.wantEffective(FromPod, ours.Program, m)
-		if n := g.send(FromPod, 10); n != 10 || ours.count() != 10 || theirs.count() != 0 {
+		if n := g.send(FromPod, 10, 10); n != 10 || ours.count() != 10 || theirs.count() != 0 {
 			t.Errorf("%d of 10 arrived, ours saw %d, theirs %d", n, ours.count(), theirs.count())
 		}
 		g.detach(FromPod)
