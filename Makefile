@@ -6,7 +6,7 @@ CLANG_FORMAT := clang-format-$(CLANG_VERSION)
 BPF_SOURCES := $(wildcard bpf/*.c bpf/*.h)
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
-SCENARIOS ?=
+SCENARIOS ?= integration/testdata/scenarios
 SUITE_TIMEOUT ?= 30m
 
 .PHONY: demo test build generate verify lint unit race kernel integration conformance bench setup clean
