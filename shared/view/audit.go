@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/foreign"
 	"github.com/latch-cni/latch/shared/identity"
 )
 
@@ -26,6 +27,9 @@ func (n *Node) Audit() (Report, error) {
 	pods, unreadable := n.Pods()
 	if unreadable != nil {
 		r.add(KindRecord, "", "%v", unreadable)
+	}
+	if agent, err := foreign.Find(n.bpffs); err != nil || agent.Active() {
+		r.add(KindForeign, foreign.AgentName, "%s", errors.Join(err, foreign.Refuse(agent)))
 	}
 	for _, path := range n.missing {
 		if len(pods) > 0 || len(n.layouts) > 0 {

@@ -29,6 +29,7 @@ const (
 	KindRules   = "rules"   // the kernel's rules are not the recorded ones
 	KindOrphan  = "orphan"  // something in the kernel that no record knows
 	KindWatcher = "watcher" // latchd
+	KindForeign = "foreign" // another policy agent is in force on the node's interfaces
 )
 
 // Problem is one thing that is not as it should be.

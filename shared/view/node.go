@@ -25,6 +25,7 @@ var (
 
 // Node is a node's kernel objects and records, open for reading.
 type Node struct {
+	bpffs   string
 	store   state.Store
 	pins    pins.Dir
 	missing []string // paths of pins that are not there
@@ -44,7 +45,7 @@ type kernel struct {
 // Open opens a node by its bpffs and the folder of its records. Objects or records that are missing
 // are no error: see Status.
 func Open(bpffs, stateDir string) (*Node, error) {
-	n := &Node{store: state.New(stateDir), pins: pins.New(bpffs)}
+	n := &Node{bpffs: bpffs, store: state.New(stateDir), pins: pins.New(bpffs)}
 	var err error
 	if n.layouts, err = n.pins.Layouts(); err != nil {
 		return nil, err
