@@ -18,6 +18,9 @@ func add(ctx context.Context, c *call) error {
 	if c.confErr != nil {
 		return c.confErr
 	}
+	if err := c.conf.refused(types.ErrTryAgainLater); err != nil {
+		return err
+	}
 	prev, err := c.conf.result()
 	if err != nil {
 		return err

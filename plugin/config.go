@@ -48,6 +48,7 @@ type Config struct {
 	Bpffs         string          // /sys/fs/bpf
 	LogFile       string          // /var/log/latch/latch.log
 	LogLevel      slog.Level      // debug, info (default), warn or error
+	Disabled      string          // why ADD is refused; empty (default) if it is not
 	PrevResult    types.Result    // nil if the runtime gave none
 	Valid         *[]attachmentID // of GC; nil if the runtime gave none
 
@@ -65,6 +66,7 @@ type netConf struct {
 	CNIVersion string          `json:"cniVersion"`
 	Name       string          `json:"name"`
 	StateDir   string          `json:"stateDir"`
+	Disabled   string          `json:"disabled"`
 	PrevResult json.RawMessage `json:"prevResult"`
 	Valid      json.RawMessage `json:"cni.dev/valid-attachments"`
 	state.NodeSettings
@@ -78,7 +80,7 @@ func parseConfig(stdin []byte) (*Config, error) {
 	if err := json.Unmarshal(stdin, &conf); err != nil {
 		errs = append(errs, fmt.Errorf("decode configuration: %w", err))
 	}
-	c := &Config{CNIVersion: conf.CNIVersion, Network: conf.Name, rawPrevResult: conf.PrevResult}
+	c := &Config{CNIVersion: conf.CNIVersion, Network: conf.Name, Disabled: conf.Disabled, rawPrevResult: conf.PrevResult}
 	p := parser{}
 	c.StateDir = p.path("stateDir", DefaultStateDir, conf.StateDir)
 	node, err := state.New(c.StateDir).ReadSettings()
@@ -101,6 +103,15 @@ func parseConfig(stdin []byte) (*Config, error) {
 		return c, types.NewError(types.ErrInvalidNetworkConfig, "invalid configuration: "+oneLine(err), "")
 	}
 	return c, nil
+}
+
+// refused is for what begins anew while the configuration only serves to end what there is: latchd sets
+// the key when the configuration that this one was made from is gone.
+func (c *Config) refused(code uint) error {
+	if c.Disabled == "" {
+		return nil
+	}
+	return types.NewError(code, "latch starts no pods: "+c.Disabled, "")
 }
 
 // parsePrevResult accepts the forms in which a result can be missing.

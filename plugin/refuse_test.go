@@ -22,6 +22,7 @@ func TestAddRefuses(t *testing.T) {
 	}{
 		{"no prevResult", map[string]any{"prevResult": nil}, nil, 7, []string{"no prevResult", "chained"}},
 		{"no pod in CNI_ARGS", nil, map[string]string{"CNI_ARGS": ""}, 4, []string{"K8S_POD_NAMESPACE", "K8S_POD_NAME"}},
+		{"disabled", map[string]any{"disabled": "10-x.conflist is gone"}, nil, 11, []string{"starts no pods", "10-x.conflist is gone"}},
 		{"unknown value", map[string]any{"enforcingMode": "lax"}, nil, 7, []string{`enforcingMode: "lax" is not one of standard, strict`}},
 		{"unsupported version", map[string]any{"cniVersion": "0.2.0"}, nil, 1, []string{"incompatible"}},
 		{"sandbox is gone", nil, map[string]string{"CNI_NETNS": "/run/netns/no-such-sandbox"}, 8, []string{"no-such-sandbox"}},

@@ -20,6 +20,9 @@ func status(_ context.Context, c *call) error {
 	if c.confErr != nil {
 		return c.confErr
 	}
+	if err := c.conf.refused(types.ErrPluginNotAvailable); err != nil {
+		return err
+	}
 	if err := pins.EnsureBPFFS(c.conf.Bpffs); err != nil {
 		return notAvailable(err)
 	}

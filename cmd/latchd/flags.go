@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/latch-cni/latch/cmd/latchd/install"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
 )
@@ -33,6 +35,8 @@ type options struct {
 	unknownPods string
 	auditPeriod time.Duration
 	workers     int
+	install     install.Config // ConfDir empty: do not follow
+	takeOver    bool
 	node        enforce.NodeConfig
 	logLevel    slog.Level
 }
@@ -47,7 +51,7 @@ func parseFlags(args []string) (options, error) {
 	f.IntVar(&o.apiBurst, "kube-api-burst", 20, "requests in a row to the API server")
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node, as in spec.nodeName of its pods; default $NODE_NAME, with --policy-dir the host name")
 	ips := f.StringArray("node-ip", nil, "address of this node, repeatable, both families; default what its Node object says")
-	f.StringVar(&o.mode, "enforcing-mode", "standard", "default of pods that no policy selects: standard (allow) or strict (deny)")
+	f.StringVar(&o.mode, "enforcing-mode", modeFromEnv(), "default of pods that no policy selects: standard (allow) or strict (deny); default $"+modeEnv+", or standard")
 	f.StringVar(&o.bpffs, "bpffs", "/sys/fs/bpf", "mount point of bpffs")
 	f.StringVar(&o.stateDir, "state-dir", "/run/latch", "records and locks")
 	mode := f.String("attach-mode", "auto", "how interfaces are attached: auto, clsact or tcx")
@@ -56,6 +60,9 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.unknownPods, "unknown-pods", "retry", "what the plugin does in standard mode when no record comes: retry or default")
 	f.DurationVar(&o.auditPeriod, "audit-period", 10*time.Second, "how often the kernel is compared with what it should hold")
 	f.IntVar(&o.workers, "workers", 4, "identifiers reconciled at the same time")
+	f.StringVar(&o.install.ConfDir, "cni-conf-dir", "", "folder of CNI configurations in which latchd keeps the plugin's place; empty = leave them alone")
+	placeFlags(f, &o.install)
+	f.BoolVar(&o.takeOver, "take-over", false, "take over from another policy agent: remove its filters and pins once Latch is in force")
 	f.BoolVar(&o.node.AddressIsNode, "node-by-address", false, "exempt every packet whose source is a node address, also forwarded ones")
 	f.BoolVar(&o.node.JudgeToNode, "judge-to-node", false, "judge pods' traffic to their node's addresses by policy")
 	t := &o.node.Timeouts
@@ -81,6 +88,7 @@ func parseFlags(args []string) (options, error) {
 		o.nodeIPs = append(o.nodeIPs, a.Unmap())
 	}
 	o.node.Addrs = o.nodeIPs
+	o.install.StateDir = o.stateDir
 	var err error
 	if o.attachMode, err = attach.ParseMode(*mode); err != nil {
 		errs = append(errs, fmt.Errorf("--attach-mode: %w", err))
@@ -94,6 +102,16 @@ func parseFlags(args []string) (options, error) {
 		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout))
 	errs = append(errs, o.checkSource())
 	return o, errors.Join(errs...)
+}
+
+// modeEnv is where the VPC CNI's own manifests set the mode.
+const modeEnv = "NETWORK_POLICY_ENFORCING_MODE"
+
+func modeFromEnv() string {
+	if mode := os.Getenv(modeEnv); mode != "" {
+		return strings.ToLower(mode)
+	}
+	return "standard"
 }
 
 // checkSource completes what says where policy comes from. Whether there is an API server is found out

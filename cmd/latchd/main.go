@@ -18,6 +18,12 @@ var version = "unknown"
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
+	if len(args) > 0 {
+		switch args[0] {
+		case "install", "uninstall":
+			return place(args[0], args[1:])
+		}
+	}
 	opts, err := parseFlags(args)
 	if errors.Is(err, errHelp) {
 		return 0

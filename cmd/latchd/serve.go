@@ -19,6 +19,11 @@ import (
 
 // serve follows policy until the context ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
+	around, err := startSurroundings(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	defer around.stop()
 	e, err := enforce.Open(ctx, enforce.Config{
 		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log,
 	})
@@ -40,7 +45,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	w := world.New(world.Options{
 		NodeName: o.nodeName, NodeIPs: o.nodeIPs, Mode: world.Mode(o.mode), PodsComplete: o.policyDir == "",
 	})
-	d := &daemon{opts: o, log: log, world: w, enforcer: e, reconciler: reconcile.New(w, e, log), store: e.Store(), synced: make(chan struct{})}
+	d := &daemon{opts: o, log: log, world: w, enforcer: e, reconciler: reconcile.New(w, e, log), around: around, store: e.Store(), synced: make(chan struct{})}
 	if o.policyDir == "" {
 		if d.cluster, err = newCluster(d); err != nil {
 			return err
@@ -69,6 +74,7 @@ type daemon struct {
 	enforcer   *enforce.Enforcer
 	reconciler *reconcile.Reconciler
 	store      state.Store
+	around     *surroundings
 	cluster    *cluster // nil with a policy directory
 
 	once   sync.Once
@@ -152,7 +158,7 @@ func (d *daemon) reportStatus(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			stopped := d.status()
-			stopped.Ready, stopped.Message = false, "latchd has stopped; what it left stays in force"
+			stopped.Ready, stopped.Stopped, stopped.Message = false, true, "latchd has stopped; what it left stays in force"
 			if err := d.store.WriteStatus(stopped); err != nil {
 				d.log.Error("write status", "error", err)
 			}
@@ -174,6 +180,7 @@ func (d *daemon) status() state.Status {
 		}
 		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
 	}
+	st.Problems = append(st.Problems, d.around.problems()...)
 	if !d.world.HasSynced() {
 		st.Ready, st.Message = false, "policy has not been read yet"
 	}

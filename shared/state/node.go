@@ -43,6 +43,7 @@ func (s Store) DeleteSettings() error { return remove(filepath.Join(s.dir, fileS
 type Status struct {
 	Ready     bool      `json:"ready"`
 	Message   string    `json:"message,omitempty"`
+	Stopped   bool      `json:"stopped,omitempty"` // the last word of a latchd that ended in order
 	Node      string    `json:"node,omitempty"`
 	Mode      string    `json:"mode,omitempty"` // enforcing mode
 	Problems  []Problem `json:"problems,omitempty"`

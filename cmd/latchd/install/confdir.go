@@ -1,0 +1,169 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// Defaults of the places on a node.
+const (
+	DefaultConfDir  = "/etc/cni/net.d"
+	DefaultBinDir   = "/opt/cni/bin"
+	DefaultName     = "05-latch.conflist"
+	DefaultStateDir = "/run/latch"
+)
+
+// Config says where the node's CNI configuration is and what our part in it is.
+type Config struct {
+	ConfDir  string // folder of configurations
+	Name     string // of our own file; it must sort before the primary's
+	Primary  string // name of the primary's file; empty = the first that is not ours
+	InPlace  bool   // edit the primary's file instead of having our own
+	StateDir string // of the plugin
+	Log      *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if c.StateDir == "" {
+		c.StateDir = DefaultStateDir
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) path(name string) string { return filepath.Join(c.ConfDir, name) }
+
+// entry is what our plugin's entry has to be; disabled says why it refuses ADD, empty if it does not.
+func (c Config) entry(disabled string) entry {
+	e := entry{Type: pluginType, Disabled: disabled}
+	if c.StateDir != DefaultStateDir {
+		e.StateDir = c.StateDir
+	}
+	return e
+}
+
+var errNoPrimary = errors.New("there is no configuration of a primary CNI")
+
+// primary returns the name of the file to follow. The error wraps errNoPrimary if there is none.
+func (c Config) primary() (string, error) {
+	others, err := c.others()
+	if err != nil {
+		return "", err
+	}
+	if c.Primary != "" {
+		if slices.Contains(others, c.Primary) {
+			return c.Primary, nil
+		}
+		return "", fmt.Errorf("%w named %s in %s", errNoPrimary, c.Primary, c.ConfDir)
+	}
+	for _, name := range others {
+		if content, err := os.ReadFile(c.path(name)); err != nil || !isWrapper(name, content) {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%w in %s", errNoPrimary, c.ConfDir)
+}
+
+// others lists the files that runtimes take for configurations, but ours, in the order in which they
+// take them.
+func (c Config) others() ([]string, error) {
+	files, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
+	if err != nil {
+		return nil, fmt.Errorf("list CNI configurations: %w", err)
+	}
+	var names []string
+	for _, f := range files {
+		if name := filepath.Base(f); name != c.Name {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// hidden returns an error if a configuration sorts before our own: then runtimes never read ours. One
+// of Multus may: it delegates to the first of the others, which is ours.
+func (c Config) hidden() error {
+	others, err := c.others()
+	if err != nil {
+		return err
+	}
+	for _, name := range others {
+		if name > c.Name {
+			break
+		}
+		if content, err := os.ReadFile(c.path(name)); err == nil && isWrapper(name, content) {
+			continue
+		}
+		return fmt.Errorf("%s sorts before %s, so that runtimes never read ours: choose another --conflist-name, or --in-place", name, c.Name)
+	}
+	return nil
+}
+
+// isWrapper tells whether a configuration is not that of a primary CNI: it calls others by their
+// configurations, or it is for loopback alone.
+func isWrapper(name string, content []byte) bool {
+	var conf struct {
+		Type    string `json:"type"`
+		Plugins []struct {
+			Type string `json:"type"`
+		} `json:"plugins"`
+	}
+	if json.Unmarshal(content, &conf) != nil {
+		return false
+	}
+	first := conf.Type
+	if isList(name) && len(conf.Plugins) > 0 {
+		first = conf.Plugins[0].Type
+	}
+	return slices.Contains([]string{"multus", "multus-shim", "loopback"}, first)
+}
+
+func isList(name string) bool { return filepath.Ext(name) == ".conflist" }
+
+// read returns the primary's configuration as a conflist with all of its plugins, and the mode of the
+// file.
+func (c Config) read(name string) ([]byte, fs.FileMode, error) {
+	content, err := os.ReadFile(c.path(name))
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := os.Stat(c.path(name))
+	if err != nil {
+		return nil, 0, err
+	}
+	conflist, err := asConflist(content, isList(name))
+	if err != nil {
+		return nil, 0, err
+	}
+	list, err := libcni.NetworkConfFromBytes(conflist)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !list.LoadOnlyInlinedPlugins {
+		plugins, err := libcni.NetworkPluginConfsFromFiles(c.ConfDir, list.Name)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(plugins) > 0 {
+			conflist, err = withPlugins(conflist, plugins)
+			if err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	return conflist, st.Mode().Perm(), nil
+}

@@ -1,0 +1,64 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/latch-cni/latch/shared/foreign"
+)
+
+// Options of Install.
+type Options struct {
+	Config
+	BinDir   string // of CNI plugins
+	Plugin   string // our binary to copy there; empty = the one beside this program
+	Bpffs    string
+	TakeOver bool // install beside another policy agent: latchd takes over from it
+}
+
+// Install puts the plugin on the node: the binary first, then the configuration that names it. It
+// refuses where another policy agent is in force. Without a primary CNI it leaves a configuration that
+// refuses every ADD until latchd finds one. Safe to call again.
+func Install(o Options) error {
+	o.Config = o.withDefaults()
+	if !o.TakeOver {
+		agent, err := foreign.Find(o.Bpffs)
+		if err := errors.Join(err, foreign.Refuse(agent)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(o.ConfDir, 0o755); err != nil {
+		return fmt.Errorf("make folder of CNI configurations: %w", err)
+	}
+	if err := errors.Join(sweep(o.ConfDir), sweep(o.BinDir)); err != nil {
+		return fmt.Errorf("sweep what a killed process left: %w", err)
+	}
+	if err := o.copyPlugin(); err != nil {
+		return err
+	}
+	f := NewFollower(o.Config)
+	f.grace = 0
+	err := f.Look()
+	if errors.Is(err, errNoPrimary) && !o.InPlace {
+		o.Log.Warn("no primary CNI yet: ADD is refused until there is one", "folder", o.ConfDir)
+		return nil
+	}
+	return err
+}
+
+func (o Options) copyPlugin() error {
+	if o.Plugin == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find plugin to copy: %w", err)
+		}
+		o.Plugin = filepath.Join(filepath.Dir(self), pluginType)
+	}
+	changed, err := copyPlugin(o.Plugin, o.BinDir)
+	if changed && err == nil {
+		o.Log.Info("copied plugin", "folder", o.BinDir)
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/latch-cni/latch/cmd/latchd/install"
+)
+
+// placeFlags are those that say what our place in the CNI configuration is.
+func placeFlags(f *pflag.FlagSet, c *install.Config) {
+	f.StringVar(&c.Name, "conflist-name", install.DefaultName, "name of our own configuration; it must sort before the primary CNI's")
+	f.StringVar(&c.Primary, "primary", "", "name of the primary CNI's configuration; default the first that is not ours")
+	f.BoolVar(&c.InPlace, "in-place", false, "put latch into the primary's configuration itself, and not into one of our own")
+}
+
+// place runs latchd install or latchd uninstall.
+func place(command string, args []string) int {
+	var o install.Options
+	f := pflag.NewFlagSet("latchd "+command, pflag.ContinueOnError)
+	f.SortFlags = false
+	f.StringVar(&o.ConfDir, "cni-conf-dir", install.DefaultConfDir, "folder of CNI configurations")
+	f.StringVar(&o.BinDir, "cni-bin-dir", install.DefaultBinDir, "folder of CNI plugins")
+	f.StringVar(&o.Bpffs, "bpffs", "/sys/fs/bpf", "mount point of bpffs")
+	f.StringVar(&o.StateDir, "state-dir", install.DefaultStateDir, "records and locks")
+	var wait time.Duration
+	if command == "install" {
+		placeFlags(f, &o.Config)
+		f.StringVar(&o.Plugin, "plugin", "", "binary of the plugin; default the one beside latchd")
+		f.BoolVar(&o.TakeOver, "take-over", false, "install although another policy agent is in force; latchd takes over from it")
+	} else {
+		f.StringVar(&o.Name, "conflist-name", install.DefaultName, "name of our own configuration")
+		f.DurationVar(&wait, "timeout", time.Minute, "give up after this")
+	}
+	err := f.Parse(args)
+	if err == nil {
+		err = noArguments(f.Args())
+	}
+	if errors.Is(err, errHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "latchd:", err)
+		return 2
+	}
+	o.Log = slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	if command == "install" {
+		err = install.Install(o)
+	} else {
+		err = uninstall(o, wait)
+	}
+	if err != nil {
+		o.Log.Error(command, "error", err)
+		return 1
+	}
+	return 0
+}
+
+func uninstall(o install.Options, wait time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return install.Uninstall(ctx, o)
+}
