@@ -1,17 +1,13 @@
 package attach
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
@@ -22,14 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
-
-// Verdicts of programs.
-const (
-	next = -1
-	ok   = 0
-	drop = 2
-	pipe = 3
-)
 
 // ground is a node and a pod, joined by a veth, that send each other UDP.
 type ground struct {
@@ -156,60 +144,6 @@ func (g *ground) send(s Side, count, want int) int {
 	}
 }
 
-// counter is a program that counts packets of IPv4 and ends with a verdict.
-type counter struct {
-	*ebpf.Program
-	m *ebpf.Map
-}
-
-func (c counter) count() uint64 {
-	var n uint64
-	_ = c.m.Lookup(uint32(0), &n)
-	return n
-}
-
-func newProgram(t testing.TB, name string, verdict int32) counter {
-	t.Helper()
-	testenv.RequireRoot(t)
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "count", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
-	const protocol = 16 // offset in struct __sk_buff
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: name, Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{
-			asm.LoadMem(asm.R1, asm.R1, protocol, asm.Word),
-			asm.JNE.Imm(asm.R1, int32(binary.NativeEndian.Uint16([]byte{8, 0})), "end"),
-			asm.StoreImm(asm.R10, -4, 0, asm.Word),
-			asm.Mov.Reg(asm.R2, asm.R10),
-			asm.Add.Imm(asm.R2, -4),
-			asm.LoadMapPtr(asm.R1, m.FD()),
-			asm.FnMapLookupElem.Call(),
-			asm.JEq.Imm(asm.R0, 0, "end"),
-			asm.Mov.Imm(asm.R1, 1),
-			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-			asm.Mov.Imm(asm.R0, verdict).WithSymbol("end"),
-			asm.Return(),
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
-	return counter{Program: p, m: m}
-}
-
-func id(t testing.TB, p *ebpf.Program) ebpf.ProgramID {
-	t.Helper()
-	n, err := programID(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // requireTCX skips on a kernel that cannot have tcx; one that should must.
 func requireTCX(t testing.TB) {
 	t.Helper()
@@ -273,68 +207,4 @@ func (g *ground) wantBare() {
 	if left := g.pinned(); len(left) != 0 {
 		g.t.Errorf("pins are left: %v", left)
 	}
-}
-
-// flood sends from the pod as fast as it can until stopped, and counts what arrives at the node.
-type flood struct {
-	arrived, sent atomic.Int64
-	stop          func()
-}
-
-func (g *ground) flood() *flood {
-	g.t.Helper()
-	in := g.node.PacketConn(g.t, "10.0.0.1:0")
-	out := g.pod.PacketConn(g.t, "10.0.0.2:0")
-	f := &flood{}
-	done := make(chan struct{}, 2)
-	go func() {
-		defer func() { done <- struct{}{} }()
-		for b := make([]byte, 16); ; {
-			_, _, err := in.ReadFrom(b)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				f.arrived.Add(1)
-			}
-		}
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		for {
-			_, err := out.WriteTo([]byte("x"), in.LocalAddr())
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			f.sent.Add(1)
-		}
-	}()
-	f.stop = func() {
-		_ = out.Close()
-		_ = in.Close()
-		<-done
-		<-done
-	}
-	return f
-}
-
-// waitFlood is ample for a flood to show its effect.
-const waitFlood = 10 * time.Second
-
-func grew(seen uint64, ps []counter) error {
-	sum := uint64(0)
-	for _, p := range ps {
-		sum += p.count()
-	}
-	if sum < seen+100 {
-		return fmt.Errorf("programs dropped %d packets, want %d", sum, seen+100)
-	}
-	return nil
-}
-
-func arrives(f *flood) error {
-	if f.arrived.Load() == 0 {
-		return fmt.Errorf("nothing arrives of %d packets: this test tests nothing", f.sent.Load())
-	}
-	return nil
 }
