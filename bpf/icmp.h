@@ -75,21 +75,23 @@ static __always_inline bool is_link_multicast(const union address *a)
  * so carry anything anywhere: unicast to a global address is of the link only if the frame is for a
  * neighbour on a bridge and not for the node to route, and is a bare solicitation or advertisement.
  */
-static __always_inline bool is_discovery(struct __sk_buff *skb, const enum latch_dir dir,
-					 const struct packet *p)
+__attribute__((noinline)) int is_discovery(struct __sk_buff *skb, __u32 place, __u32 type,
+					   __u32 len)
 {
-	const union address *src = dir == DIR_EGRESS ? &p->local : &p->remote;
-	__u8 type = p->kind;
+	union address src, dst;
+	struct ipv6hdr ip;
 
-	if (p->flags & PKT_FIRST)
-		return false;
+	if (bpf_skb_load_bytes(skb, place & 0xffff, &ip, sizeof(ip)))
+		return 0;
+	__builtin_memcpy(&src, &ip.saddr, sizeof(src));
+	__builtin_memcpy(&dst, &ip.daddr, sizeof(dst));
 	if ((type >= ICMP6_MLD_QUERY && type <= ICMP6_MLD_DONE) || type == ICMP6_MLD2_REPORT)
-		return p->hops == 1 && (is_link_local(src) || is_unspecified6(src));
-	if (type < ICMP6_RS || type > ICMP6_NA || p->hops != 255)
-		return false;
-	if (dir == DIR_INGRESS || is_link_multicast(&p->remote) || is_link_local(&p->remote))
-		return true;
-	return skb->pkt_type == PACKET_OTHERHOST && type >= ICMP6_NS && p->end - p->l4 <= 32;
+		return ip.hop_limit == 1 && (is_link_local(&src) || is_unspecified6(&src));
+	if (type < ICMP6_RS || type > ICMP6_NA || ip.hop_limit != 255)
+		return 0;
+	if (!(place & PLACE_EGRESS) || is_link_multicast(&dst) || is_link_local(&dst))
+		return 1;
+	return skb->pkt_type == PACKET_OTHERHOST && type >= ICMP6_NS && len <= 32;
 }
 
 #endif

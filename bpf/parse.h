@@ -54,8 +54,31 @@ struct packet {
 	__u8 flags;
 	__u8 proto;
 	__u8 kind; /* TCP flags, or type of ICMP */
-	__u8 hops; /* IPv6 hop limit */
 };
+
+/* Where in the frame the IP header is and what it is: the scalar that stands for a parsed packet.
+ */
+#define PLACE_EGRESS 0x10000
+#define PLACE_V6 0x20000
+#define PLACE(l3, dir, family) \
+	((l3) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | ((family) == FAMILY_V6 ? PLACE_V6 : 0))
+
+/* Reads the addresses once more, IPv4 ones v4-mapped. Not 0 = they are not there. */
+static __always_inline int read_addresses(struct __sk_buff *skb, __u32 place, __u8 src[16],
+					  __u8 dst[16])
+{
+	__u32 l3 = place & 0xffff;
+
+	if (place & PLACE_V6)
+		return bpf_skb_load_bytes(skb, l3 + 8, src, 16) ||
+		       bpf_skb_load_bytes(skb, l3 + 24, dst, 16);
+	__builtin_memset(src, 0, 10);
+	__builtin_memset(src + 10, 0xff, 2);
+	__builtin_memset(dst, 0, 10);
+	__builtin_memset(dst + 10, 0xff, 2);
+	return bpf_skb_load_bytes(skb, l3 + 12, src + 12, 4) ||
+	       bpf_skb_load_bytes(skb, l3 + 16, dst + 12, 4);
+}
 
 #include "icmp.h"
 
@@ -85,30 +108,6 @@ static __always_inline void mapped(__u8 to[16], const union address *a, enum lat
 		__builtin_memcpy(to, w, sizeof(w));
 	else
 		__builtin_memcpy(to, a->w, sizeof(a->w));
-}
-
-/* Where in the frame the IP header is and what it is: the scalar that stands for a parsed packet.
- */
-#define PLACE_EGRESS 0x10000
-#define PLACE_V6 0x20000
-#define PLACE(l3, dir, family) \
-	((l3) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | ((family) == FAMILY_V6 ? PLACE_V6 : 0))
-
-/* Reads the addresses once more, IPv4 ones v4-mapped. Not 0 = they are not there. */
-static __always_inline int read_addresses(struct __sk_buff *skb, __u32 place, __u8 src[16],
-					  __u8 dst[16])
-{
-	__u32 l3 = place & 0xffff;
-
-	if (place & PLACE_V6)
-		return bpf_skb_load_bytes(skb, l3 + 8, src, 16) ||
-		       bpf_skb_load_bytes(skb, l3 + 24, dst, 16);
-	__builtin_memset(src, 0, 10);
-	__builtin_memset(src + 10, 0xff, 2);
-	__builtin_memset(dst, 0, 10);
-	__builtin_memset(dst + 10, 0xff, 2);
-	return bpf_skb_load_bytes(skb, l3 + 12, src + 12, 4) ||
-	       bpf_skb_load_bytes(skb, l3 + 16, dst + 12, 4);
 }
 
 /*
@@ -424,7 +423,6 @@ static __always_inline bool parse_ip6(struct __sk_buff *skb, const enum latch_di
 	set_addresses(p, dir, &src, &dst);
 	p->proto = ip.nexthdr;
 	p->l3 = offset;
-	p->hops = ip.hop_limit;
 	p->l4 = offset + sizeof(ip);
 	p->end = packet_end(skb, p->l4, 0, bpf_ntohs(ip.payload_len), !ip.payload_len);
 	if (!p->end)

@@ -243,21 +243,34 @@ static __always_inline __u32 judge(__u32 slot, enum latch_dir dir, enum latch_fa
 				   judge_in6(slot, remote->d[0], remote->d[1], ports);
 }
 
-/* Whether any policy bears on the slot: what cannot be judged passes only where none does. */
-static __always_inline bool isolates(const struct slot *s)
+/*
+ * Whether a slot is whole and no policy bears on it: what cannot be judged passes only there. Not 0
+ * = yes.
+ */
+__attribute__((noinline)) int is_open(__u32 slot)
 {
-	return !(s->on_miss[DIR_INGRESS] & s->on_miss[DIR_EGRESS] & RES_ALLOW) || s->lens[0][0] ||
-	       s->lens[0][1] || s->lens[1][0] || s->lens[1][1] || s->trie[0][0] || s->trie[0][1] ||
-	       s->trie[1][0] || s->trie[1][1];
+	struct slot *s = bpf_map_lookup_elem(&slots, &slot);
+
+	if (!s || !(s->flags & SLOT_F_COMPLETE))
+		return 0;
+	return (s->on_miss[DIR_INGRESS] & s->on_miss[DIR_EGRESS] & RES_ALLOW) &&
+	       !(s->lens[0][0] | s->lens[0][1] | s->lens[1][0] | s->lens[1][1] | s->trie[0][0] |
+		 s->trie[0][1] | s->trie[1][0] | s->trie[1][1]);
+}
+
+__attribute__((noinline)) int find_node_addr(__u64 hi, __u64 lo, __u32 family)
+{
+	union address a = {.d = {hi, lo}};
+	struct node_addr key;
+
+	mapped(key.addr, &a, family);
+	return !!bpf_map_lookup_elem(&node_addrs, &key);
 }
 
 /* Whether an address is one of the node's own. */
 static __always_inline bool is_node_addr(const union address *a, enum latch_family family)
 {
-	struct node_addr key;
-
-	mapped(key.addr, a, family);
-	return bpf_map_lookup_elem(&node_addrs, &key);
+	return find_node_addr(a->d[0], a->d[1], family);
 }
 
 #endif

@@ -256,7 +256,7 @@ func (v verdict) String() string {
 func (r *rig) run(dir int, frame []byte) verdict {
 	r.Helper()
 	if dir == bpf.Egress {
-		return r.runFrom(dir, frame, podIfindex)
+		return r.runFrom(dir, frame, 0) // not looked at; old kernels take no other
 	}
 	return r.runFrom(dir, frame, otherIfindex)
 }

@@ -46,7 +46,8 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 					 struct verdict *v)
 {
 	bool link = family == FAMILY_V6 && p->proto == IPPROTO_ICMPV6 && (p->flags & PKT_NOFLOW) &&
-		    is_discovery(e->skb, dir, p);
+		    !(p->flags & PKT_FIRST) &&
+		    is_discovery(e->skb, PLACE(p->l3, dir, family), p->kind, p->end - p->l4);
 	bool keyed, known = false;
 	union flow_key key;
 	struct flow *f;
@@ -100,10 +101,9 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 		v->admits = false;
 	if (v->admits && !record(e, dir, family, &key, v)) {
 		v->admits = false;
-		if (isolates(e->slot)) {
-			v->allow = false;
+		v->allow = is_open(e->slot_id);
+		if (!v->allow)
 			v->reason = REASON_TABLE_FULL;
-		}
 	}
 }
 
@@ -126,7 +126,7 @@ static __always_inline int judge_ip(const struct env *e, const enum latch_dir di
 			remember_first(e->skb, place, e->pod->pod, PROTO_ID(&p), verdict_word(&v));
 	} else {
 		v.reason = REASON_MALFORMED;
-		v.allow = (e->slot->flags & SLOT_F_COMPLETE) && !isolates(e->slot);
+		v.allow = is_open(e->slot_id);
 	}
 	if (v.reason != REASON_FLOW)
 		report(e->skb, e->slot_id, place, WHAT(p.lport, p.rport, p.proto, 0, 0),
@@ -170,8 +170,7 @@ static __always_inline int judge_frame(struct __sk_buff *skb, const enum latch_d
 	if (type == bpf_htons(ETH_P_IPV6))
 		return judge_ip(&e, dir, FAMILY_V6, offset);
 	/* Beyond policy: passes only where no policy bears on the pod. */
-	return refuse(skb, dir, e.slot_id, REASON_ETHERTYPE,
-		      (e.slot->flags & SLOT_F_COMPLETE) && !isolates(e.slot));
+	return refuse(skb, dir, e.slot_id, REASON_ETHERTYPE, is_open(e.slot_id));
 }
 
 #endif
