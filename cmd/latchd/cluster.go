@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ type cluster struct {
 }
 
 func newCluster(d *daemon) (*cluster, error) {
-	klog.SetSlogLogger(d.log) // what client-go has to say
+	klog.SetSlogLogger(slog.New(aside{d.log.Handler()}))
 	c := &cluster{daemon: d}
 	var err error
 	c.source, err = source.New(source.Options{
@@ -77,3 +78,19 @@ func (c *cluster) report(st *state.Status) {
 		st.Problems = append(st.Problems, state.Problem{Object: "Namespace " + namespace, Message: "is not known: its pods wait for it"})
 	}
 }
+
+// aside is where client-go logs: what matters of it is in the status, and logged when it changes.
+type aside struct{ slog.Handler }
+
+func (a aside) Enabled(ctx context.Context, _ slog.Level) bool {
+	return a.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (a aside) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = min(r.Level, slog.LevelDebug)
+	return a.Handler.Handle(ctx, r)
+}
+
+func (a aside) WithAttrs(attrs []slog.Attr) slog.Handler { return aside{a.Handler.WithAttrs(attrs)} }
+
+func (a aside) WithGroup(name string) slog.Handler { return aside{a.Handler.WithGroup(name)} }

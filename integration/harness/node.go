@@ -21,6 +21,7 @@ type Config struct {
 	Addrs    []netip.Addr // the node's own; the first of each family is the pods' gateway
 	Binaries *Binaries
 
+	Kubeconfig    string         // of latchd: policy and addresses of the node from an API server
 	EnforcingMode string         // of latchd, default standard
 	LatchdArgs    []string       // more arguments of latchd
 	LatchEntry    map[string]any // more keys of latch's entry in the conflist
@@ -99,16 +100,20 @@ func (n *Node) spoolDir() string { return filepath.Join(n.Dir, "spool") } // bes
 // Name is the name that Pod manifests have as nodeName.
 func (n *Node) Name() string { return n.cfg.Name }
 
-// StartLatchd starts the watcher on the policy directory. Its log outlives restarts.
+// StartLatchd starts the watcher on its source of policy. Its log outlives restarts.
 func (n *Node) StartLatchd() error {
-	args := []string{"--policy-dir", n.PolicyDir, "--node-name", n.cfg.Name, "--bpffs", n.Bpffs,
-		"--state-dir", n.StateDir, "--enforcing-mode", n.cfg.EnforcingMode}
-	for _, a := range n.cfg.Addrs {
-		args = append(args, "--node-ip", a.String())
+	args := []string{"--node-name", n.cfg.Name, "--bpffs", n.Bpffs, "--state-dir", n.StateDir, "--enforcing-mode", n.cfg.EnforcingMode}
+	if n.cfg.Kubeconfig != "" {
+		args = append(args, "--kubeconfig", n.cfg.Kubeconfig)
+	} else {
+		args = append(args, "--policy-dir", n.PolicyDir)
+		for _, a := range n.cfg.Addrs {
+			args = append(args, "--node-ip", a.String())
+		}
 	}
 	n.started = time.Now()
 	return n.NS.Do(func() (err error) {
-		n.Latchd, err = start(filepath.Join(n.Dir, "latchd.log"), n.cfg.Binaries.Latchd(), append(args, n.cfg.LatchdArgs...)...)
+		n.Latchd, err = Start(filepath.Join(n.Dir, "latchd.log"), n.cfg.Binaries.Latchd(), append(args, n.cfg.LatchdArgs...)...)
 		return err
 	})
 }

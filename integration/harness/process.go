@@ -19,9 +19,9 @@ type Process struct {
 	err  error // valid once done is closed
 }
 
-// start runs a program with its output appended to a file. Called inside NetNS.Do, the program lives
+// Start runs a program with its output appended to a file. Called inside NetNS.Do, the program lives
 // in that namespace, and it is killed when the namespace's thread ends: nothing outlives the node.
-func start(logFile, path string, args ...string) (*Process, error) {
+func Start(logFile, path string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,11 +49,12 @@ func (s *Source) served(ctx context.Context) (map[string]bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, discoveryPatience)
 	defer cancel()
 	gv := v1alpha1.GroupVersion
-	raw, err := s.clients[gv].Get().AbsPath("/apis", gv.Group, gv.Version).Do(bounded).Raw()
-	if apierrors.IsNotFound(err) {
+	answer := s.clients[gv].Get().AbsPath("/apis", gv.Group, gv.Version).Do(bounded)
+	if apierrors.IsNotFound(answer.Error()) {
 		return nil, nil
 	}
-	if err != nil {
+	raw, err := answer.Raw()
+	if err := cmp.Or(answer.Error(), err); err != nil {
 		return nil, fmt.Errorf("ask for the kinds of %s: %w", gv, err)
 	}
 	var list metav1.APIResourceList
