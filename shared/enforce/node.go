@@ -24,26 +24,31 @@ type NodeConfig struct {
 }
 
 // SetNode writes the node's configuration. Addresses are added before old ones go. It may be called
-// again at any time.
+// again at any time. Objects that take the place of those that are open are told, too.
 func (e *Enforcer) SetNode(ctx context.Context, c NodeConfig) error {
+	o, err := e.current(ctx) // may need the node lock itself
+	if err != nil {
+		return err
+	}
 	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
 	if err != nil {
 		return err
 	}
 	defer held.Release()
-	o, err := e.current(ctx)
-	if err != nil {
-		return err
-	}
+	e.mu.Lock()
+	e.node = &c
+	e.mu.Unlock()
+	return o.setNode(c)
+}
+
+// setNode writes under the node lock.
+func (o *objects) setNode(c NodeConfig) error {
 	if !c.KeepAddrs {
 		if err := o.setNodeAddrs(c.Addrs); err != nil {
 			return fmt.Errorf("write node addresses: %w", err)
 		}
 	}
-	n := o.node.At(0)
-	for i, stamp := range c.Timeouts.stamps() {
-		atomic.StoreUint32(&n.Timeouts[i], stamp)
-	}
+	o.setTimeouts(c.Timeouts)
 	var flags uint32
 	for flag, on := range map[uint32]bool{
 		bpf.NodeAddressIsNode: c.AddressIsNode,
@@ -55,8 +60,15 @@ func (e *Enforcer) SetNode(ctx context.Context, c NodeConfig) error {
 			flags |= flag
 		}
 	}
-	atomic.StoreUint32(&n.Flags, flags)
+	atomic.StoreUint32(&o.node.At(0).Flags, flags)
 	return nil
+}
+
+func (o *objects) setTimeouts(t Timeouts) {
+	n := o.node.At(0)
+	for i, stamp := range t.stamps() {
+		atomic.StoreUint32(&n.Timeouts[i], stamp)
+	}
 }
 
 func (o *objects) setNodeAddrs(addrs []netip.Addr) error {

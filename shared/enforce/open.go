@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,12 +46,15 @@ type Enforcer struct {
 	store state.Store
 	log   *slog.Logger
 
-	mu      sync.RWMutex // guards what follows against reopening
-	objects *objects
+	mu       sync.RWMutex // guards what follows against reopening
+	objects  *objects
+	node     *NodeConfig // as SetNode was told last, for objects that take the place of these
+	replaced uint64      // how often others took their place
 
 	cacheMu sync.Mutex
 	content map[uint32]cached
 	freed   map[uint32]time.Time
+
 }
 
 // objects are the pinned objects, opened from one generation of pins.
@@ -150,34 +154,6 @@ func (e *Enforcer) reopen(ctx context.Context) error {
 	return nil
 }
 
-// current returns the open objects after making sure that the pins still name them. Pins that are
-// gone while we hold what they named are put back.
-func (e *Enforcer) current(ctx context.Context) (*objects, error) {
-	e.mu.RLock()
-	o := e.objects
-	e.mu.RUnlock()
-	if o == nil {
-		return nil, errors.New("use of a closed enforcer")
-	}
-	missing, changed := o.compare(e.pins)
-	if len(missing) == 0 && !changed {
-		return o, nil
-	}
-	e.log.Warn("pinned objects changed under us", "missing", missing, "replaced", changed)
-	if !changed {
-		if err := e.repin(ctx, o); err != nil {
-			return nil, err
-		}
-		return o, nil
-	}
-	if err := e.reopen(ctx); err != nil {
-		return nil, err
-	}
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.objects, nil
-}
-
 // loadLocked loads and pins everything under the node lock, unless somebody else just did.
 func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
@@ -196,35 +172,28 @@ func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 	if err := pinAll(e.pins, loaded); err != nil {
 		return nil, err
 	}
-	return openObjects(e.pins)
+	o, err := openObjects(e.pins)
+	if err != nil {
+		return nil, err
+	}
+	e.keepPods(o)
+	return o, nil
 }
 
-// repin puts missing pins back from the objects that this process holds.
-func (e *Enforcer) repin(ctx context.Context, o *objects) error {
-	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+// keepPods has fresh objects give no pod id that a record has: the attachment may still be there.
+func (e *Enforcer) keepPods(o *objects) {
+	atts, err := e.store.ListAttachments()
 	if err != nil {
-		return err
+		e.log.Warn("records that cannot be read: their pod ids may be given again", "error", err)
 	}
-	defer held.Release()
-	if err := errors.Join(pins.EnsureBPFFS(e.cfg.Bpffs), e.pins.Make()); err != nil {
-		return err
-	}
-	for name, m := range o.maps {
-		if _, err := os.Stat(e.pins.Map(name)); errors.Is(err, fs.ErrNotExist) {
-			if err := pins.PinAtomic(m, e.pins.Map(name)); err != nil {
-				return err
+	next := &o.node.At(0).NextPod
+	for _, a := range atts {
+		for _, in := range a.Interfaces {
+			for now := atomic.LoadUint32(next); now < in.PodID && !atomic.CompareAndSwapUint32(next, now, in.PodID); {
+				now = atomic.LoadUint32(next)
 			}
 		}
 	}
-	for name, p := range o.progs {
-		if _, err := os.Stat(e.pins.Prog(name)); errors.Is(err, fs.ErrNotExist) {
-			if err := pins.PinAtomic(p, e.pins.Prog(name)); err != nil {
-				return err
-			}
-		}
-	}
-	o.inodes, err = inodes(e.pins)
-	return err
 }
 
 // pinAll pins maps first and programs last: with all programs in place the set is complete.
@@ -297,20 +266,6 @@ func inodes(dir pins.Dir) (map[string]uint64, error) {
 		all[path] = info.Sys().(*syscall.Stat_t).Ino
 	}
 	return all, nil
-}
-
-// compare tells which pins are gone and whether one names another object now.
-func (o *objects) compare(dir pins.Dir) (missing []string, changed bool) {
-	for path, ino := range o.inodes {
-		var st syscall.Stat_t
-		switch err := syscall.Stat(path, &st); {
-		case err != nil:
-			missing = append(missing, path)
-		case st.Ino != ino:
-			changed = true
-		}
-	}
-	return missing, changed
 }
 
 func (o *objects) close() error {

@@ -50,21 +50,46 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 		ids[a.Identifier] = true
 	}
 	swept, err := r.enforcer.Sweep(ctx)
+	r.followObjects()
 	errs = append(errs, err)
 	for _, what := range swept {
 		r.log.Warn("swept", "what", what)
 		r.diverged(what)
 	}
+	err = r.known(ids)
+	r.verifyAll(ids)
+	return errors.Join(append(errs, err)...)
+}
+
+// known adds every identifier that the world asks for or that has a record.
+func (r *Reconciler) known(ids map[identity.Identifier]bool) error {
 	recs, err := r.store.ListIdentifiers()
-	errs = append(errs, err)
 	for _, rec := range recs {
 		ids[rec.Identifier] = true
 	}
 	for _, id := range r.world.Identifiers() {
 		ids[id] = true
 	}
+	return err
+}
+
+// followObjects has everything verified when somebody else's kernel objects took the place of those that
+// were open: interfaces run programs that read maps which nobody writes any more.
+func (r *Reconciler) followObjects() {
+	now := r.enforcer.Replaced()
+	r.mu.Lock()
+	same := now == r.replaced
+	r.replaced = now
+	r.mu.Unlock()
+	if same {
+		return
+	}
+	ids := map[identity.Identifier]bool{}
+	if err := r.known(ids); err != nil {
+		r.log.Error("kernel objects were replaced: some records cannot be read", "error", err)
+	}
+	r.log.Warn("kernel objects were replaced, verifying everything", "identifiers", len(ids))
 	r.verifyAll(ids)
-	return errors.Join(errs...)
 }
 
 // verifyAll asks for identifiers to be reconciled with all their interfaces verified.

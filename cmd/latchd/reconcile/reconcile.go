@@ -34,6 +34,8 @@ type Reconciler struct {
 	errs map[identity.Identifier]error
 	full map[identity.Identifier]bool // verify every interface at the next run
 
+	replaced uint64 // enforce.Replaced, as followObjects saw it last
+
 	progress progress
 }
 
@@ -92,6 +94,7 @@ func (r *Reconciler) next(ctx context.Context) bool {
 	err := r.reconcile(ctx, id)
 	r.end(id, err)
 	r.note(id, err)
+	r.followObjects()
 	if err != nil {
 		r.log.Error("reconcile", "identifier", id, "error", err, "retries", r.queue.NumRequeues(id))
 		r.queue.AddRateLimited(id)

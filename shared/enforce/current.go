@@ -1,0 +1,111 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/latch-cni/latch/shared/pins"
+)
+
+// current returns the open objects after making sure that the pins still name them. Pins that are
+// gone while we hold what they named are put back.
+func (e *Enforcer) current(ctx context.Context) (*objects, error) {
+	e.mu.RLock()
+	o := e.objects
+	e.mu.RUnlock()
+	if o == nil {
+		return nil, errors.New("use of a closed enforcer")
+	}
+	missing, changed := o.compare(e.pins)
+	if len(missing) == 0 && !changed {
+		return o, nil
+	}
+	e.log.Warn("pinned objects changed under us", "missing", missing, "replaced", changed)
+	if !changed {
+		var err error
+		if changed, err = e.repin(ctx, o); err != nil || !changed {
+			return o, err
+		}
+	}
+	if err := e.reopen(ctx); err != nil {
+		return nil, err
+	}
+	return e.takeOver(ctx)
+}
+
+// takeOver tells objects that took the place of ours what this process knows of the node.
+func (e *Enforcer) takeOver(ctx context.Context) (*objects, error) {
+	e.mu.Lock()
+	e.replaced++
+	o, node := e.objects, e.node
+	e.mu.Unlock()
+	if node == nil {
+		return o, nil
+	}
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return o, errors.Join(o.setNode(*node), held.Release())
+}
+
+// Replaced counts how often somebody else's objects took the place of those that were open. Interfaces
+// run the programs of the old ones, on the old maps, until the next Apply with Verify.
+func (e *Enforcer) Replaced() uint64 {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.replaced
+}
+
+// repin puts missing pins back from the objects that this process holds. It does nothing and reports
+// true when, by the time that it has the node lock, other objects are pinned.
+func (e *Enforcer) repin(ctx context.Context, o *objects) (changed bool, err error) {
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return false, err
+	}
+	defer held.Release()
+	if _, changed = o.compare(e.pins); changed {
+		return true, nil
+	}
+	return false, e.repinLocked(o)
+}
+
+func (e *Enforcer) repinLocked(o *objects) (err error) {
+	if err := errors.Join(pins.EnsureBPFFS(e.cfg.Bpffs), e.pins.Make()); err != nil {
+		return err
+	}
+	for name, m := range o.maps {
+		if _, err := os.Stat(e.pins.Map(name)); errors.Is(err, fs.ErrNotExist) {
+			if err := pins.PinAtomic(m, e.pins.Map(name)); err != nil {
+				return err
+			}
+		}
+	}
+	for name, p := range o.progs {
+		if _, err := os.Stat(e.pins.Prog(name)); errors.Is(err, fs.ErrNotExist) {
+			if err := pins.PinAtomic(p, e.pins.Prog(name)); err != nil {
+				return err
+			}
+		}
+	}
+	o.inodes, err = inodes(e.pins)
+	return err
+}
+
+// compare tells which pins are gone and whether one names another object now.
+func (o *objects) compare(dir pins.Dir) (missing []string, changed bool) {
+	for path, ino := range o.inodes {
+		var st syscall.Stat_t
+		switch err := syscall.Stat(path, &st); {
+		case err != nil:
+			missing = append(missing, path)
+		case st.Ino != ino:
+			changed = true
+		}
+	}
+	return missing, changed
+}
