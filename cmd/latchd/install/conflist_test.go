@@ -134,9 +134,7 @@ func TestAsConflist(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"cniVersion":"0.4.0","name":"net","plugins":[` + single + `,{"type":"latch"}]}`
-	if diff := cmp.Diff(decode(t, want), decode(t, string(got))); diff != "" {
-		t.Error(diff)
-	}
+	wantJSON(t, want, string(got))
 	if _, err := asConflist([]byte(conflist(vpc)), false); err == nil {
 		t.Error("a list was taken as a single plugin")
 	}
@@ -151,7 +149,12 @@ func TestWithPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"cniVersion":"1.1.0","name":"n","loadOnlyInlinedPlugins":true,"disableGC":true,"plugins":[{"type":"ptp"},` + portmap + `]}`
-	if diff := cmp.Diff(decode(t, want), decode(t, string(got))); diff != "" {
+	wantJSON(t, want, string(got))
+}
+
+func wantJSON(t *testing.T, want, have string) {
+	t.Helper()
+	if diff := cmp.Diff(decode(t, want), decode(t, have)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -211,11 +212,11 @@ func (f *Follower) inPlace(name string, missing error) error {
 	if err != nil {
 		return fmt.Errorf("CNI configuration %s: %w", path, err)
 	}
-	changed, err := replace(path, want, st.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	if changed {
+	if !bytes.Equal(have, want) {
+		edited, err := edit(path, have, want, st.Mode().Perm())
+		if err != nil || !edited { // written meanwhile: the event of that is on its way
+			return err
+		}
 		f.cfg.Log.Info("put latch into CNI configuration", "file", path)
 	}
 	return remove(f.cfg.path(f.cfg.Name)) // of the other mode: its content is in force by now

@@ -111,6 +111,9 @@ func (c Config) strip(name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = replace(path, without, st.Mode().Perm())
+	edited, err := edit(path, content, without, st.Mode().Perm())
+	if err == nil && !edited {
+		err = fmt.Errorf("%s changes in this moment: try again", path)
+	}
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Temporary files have a name that runtimes do not take for a configuration or a plugin of anybody.
@@ -27,22 +29,51 @@ func replace(path string, content []byte, mode fs.FileMode) (bool, error) {
 	return true, replaceFrom(path, bytes.NewReader(content), mode)
 }
 
-func replaceFrom(path string, content io.Reader, mode fs.FileMode) (err error) {
-	dir := filepath.Dir(path)
+func replaceFrom(path string, content io.Reader, mode fs.FileMode) error {
+	temp, err := writeTemp(filepath.Dir(path), content, mode)
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// edit turns a file of others from one content into another, if that is still its content. It takes the
+// old file out in the same step: when somebody has written meanwhile, theirs goes back, and edit reports
+// false.
+func edit(path string, from, to []byte, mode fs.FileMode) (bool, error) {
+	temp, err := writeTemp(filepath.Dir(path), bytes.NewReader(to), mode)
+	if err != nil {
+		return false, fmt.Errorf("edit %s: %w", path, err)
+	}
+	defer func() { _ = os.Remove(temp) }()
+	edited := true
+	for put := to; ; {
+		if err := unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE); err != nil {
+			return false, fmt.Errorf("edit %s: %w", path, err)
+		}
+		out, err := os.ReadFile(temp)
+		if err != nil {
+			return false, fmt.Errorf("edit %s: %w", path, err)
+		}
+		if bytes.Equal(out, from) {
+			return edited, syncDir(filepath.Dir(path))
+		}
+		put, from, edited = out, put, false // what came out is newer: back with it
+	}
+}
+
+// writeTemp writes a file that replaces another one later.
+func writeTemp(dir string, content io.Reader, mode fs.FileMode) (string, error) {
 	f, err := os.CreateTemp(dir, tempPrefix+"*"+tempSuffix)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return "", err
 	}
 	_, err = io.Copy(f, content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncDir(dir)
+	return f.Name(), errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 func syncDir(dir string) error {
