@@ -100,7 +100,13 @@ func (b *binding) applyRecord(ctx context.Context, record state.PodRecord, late 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, held.Release()) }()
+	defer func() {
+		if late { // nobody else would remove the file of the name's lock
+			err = errors.Join(err, held.ReleaseAndRemove())
+			return
+		}
+		err = errors.Join(err, held.Release())
+	}()
 	now, err := b.record()
 	if err != nil {
 		return err
@@ -138,7 +144,7 @@ func (b *binding) applyUnknown(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, held.Release()) }()
+	defer func() { err = errors.Join(err, held.ReleaseAndRemove()) }()
 	b.applied = true
 	b.log.Warn("no record of the pod, default applies until there is one", "default", verdict, "waited", b.conf.PolicyWait)
 	_, err = b.enforcer.Apply(ctx, held, b.defaultRequest(verdict))

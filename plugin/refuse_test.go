@@ -126,6 +126,9 @@ func TestAddOfPodWhoseIdentifierIsNotPrepared(t *testing.T) {
 			labels := map[string]string{"app": "web"}
 			n.record(s, identity.Of("shop", labels), labels)
 			_, cniErr := n.call("ADD", n.env(s, nil), n.netConf("1.0.0", s, c.keys))
+			if files, err := filepath.Glob(filepath.Join(n.state, "locks", string(identity.OfName("shop", "web"))+"*")); err != nil || len(files) > 0 {
+				t.Errorf("files of the lock of the pod's name: %v, %v", files, err)
+			}
 			if !c.deny {
 				n.wantRefused(s, cniErr, 11, "not in the kernel")
 				return
