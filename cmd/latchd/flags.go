@@ -37,9 +37,13 @@ type options struct {
 	workers     int
 	install     install.Config // ConfDir empty: do not follow
 	takeOver    bool
+	pluginLog   pluginLog
 	node        enforce.NodeConfig
+	observe     observeOptions
 	logLevel    slog.Level
 }
+
+type pluginLog struct{ file, level string }
 
 func parseFlags(args []string) (options, error) {
 	o := options{node: enforce.NodeConfig{Timeouts: enforce.DefaultTimeouts()}}
@@ -63,6 +67,8 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.install.ConfDir, "cni-conf-dir", "", "folder of CNI configurations in which latchd keeps the plugin's place; empty = leave them alone")
 	placeFlags(f, &o.install)
 	f.BoolVar(&o.takeOver, "take-over", false, "take over from another policy agent: remove its filters and pins once Latch is in force")
+	f.StringVar(&o.pluginLog.file, "plugin-log-file", "/var/log/latch/latch.log", "where the plugin logs")
+	f.StringVar(&o.pluginLog.level, "plugin-log-level", "info", "of the plugin: debug, info, warn or error")
 	f.BoolVar(&o.node.AddressIsNode, "node-by-address", false, "exempt every packet whose source is a node address, also forwarded ones")
 	f.BoolVar(&o.node.JudgeToNode, "judge-to-node", false, "judge pods' traffic to their node's addresses by policy")
 	t := &o.node.Timeouts
@@ -74,6 +80,7 @@ func parseFlags(args []string) (options, error) {
 	f.DurationVar(&t.Other, "timeout-other", t.Other, "flow of any other protocol")
 	f.DurationVar(&t.Fragment, "timeout-fragment", t.Fragment, "memory of a first fragment")
 	f.DurationVar(&t.Grace, "grace", t.Grace, "from a change of policy until a live flow that it denies is cut")
+	o.observe.addFlags(f)
 	level := f.String("log-level", "info", "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -99,8 +106,9 @@ func parseFlags(args []string) (options, error) {
 	errs = append(errs,
 		oneOf("--enforcing-mode", o.mode, "standard", "strict"),
 		oneOf("--unknown-pods", o.unknownPods, "retry", "default"),
+		oneOf("--plugin-log-level", o.pluginLog.level, "debug", "info", "warn", "error"),
 		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout))
-	errs = append(errs, o.checkSource())
+	errs = append(errs, o.checkSource(), o.observe.check(o.nodeName, &o.node))
 	return o, errors.Join(errs...)
 }
 

@@ -19,6 +19,11 @@ import (
 
 // serve follows policy until the context ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
+	observation, err := newObservation(o.observe, log)
+	if err != nil {
+		return err
+	}
+	defer observation.close()
 	around, err := startSurroundings(ctx, o, log)
 	if err != nil {
 		return err
@@ -26,6 +31,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer around.stop()
 	e, err := enforce.Open(ctx, enforce.Config{
 		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log,
+		FreeCounters: observation.metrics.FreeCounters,
 	})
 	if err != nil {
 		return fmt.Errorf("open the kernel's objects: %w", err)
@@ -45,7 +51,10 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	w := world.New(world.Options{
 		NodeName: o.nodeName, NodeIPs: o.nodeIPs, Mode: world.Mode(o.mode), PodsComplete: o.policyDir == "",
 	})
-	d := &daemon{opts: o, log: log, world: w, enforcer: e, reconciler: reconcile.New(w, e, log), around: around, store: e.Store(), synced: make(chan struct{})}
+	d := &daemon{opts: o, log: log, world: w, enforcer: e, reconciler: reconcile.New(w, e, log), around: around, observation: observation, store: e.Store(), synced: make(chan struct{})}
+	if err := observation.watch(d); err != nil {
+		return err
+	}
 	if o.policyDir == "" {
 		if d.cluster, err = newCluster(d); err != nil {
 			return err
@@ -63,19 +72,22 @@ func (o options) settings() state.NodeSettings {
 		LockTimeout:   o.lockTimeout.String(),
 		AttachMode:    string(o.attachMode),
 		Bpffs:         o.bpffs,
+		LogFile:       o.pluginLog.file,
+		LogLevel:      o.pluginLog.level,
 	}
 }
 
 // daemon wires the source of policy, the world and the reconciler.
 type daemon struct {
-	opts       options
-	log        *slog.Logger
-	world      *world.World
-	enforcer   *enforce.Enforcer
-	reconciler *reconcile.Reconciler
-	store      state.Store
-	around     *surroundings
-	cluster    *cluster // nil with a policy directory
+	opts        options
+	log         *slog.Logger
+	world       *world.World
+	enforcer    *enforce.Enforcer
+	reconciler  *reconcile.Reconciler
+	store       state.Store
+	around      *surroundings
+	observation *observation
+	cluster     *cluster // nil with a policy directory
 
 	once   sync.Once
 	synced chan struct{} // closed after the first delivery
@@ -94,6 +106,7 @@ func (d *daemon) run(ctx context.Context) error {
 	wg.Go(func() { source <- d.follow(ctx) })
 	wg.Go(func() { d.world.Run(ctx, d.reconciler.Enqueue) })
 	wg.Go(func() { d.reportStatus(ctx) })
+	wg.Go(func() { d.observation.run(ctx) })
 	select {
 	case <-d.synced:
 	case err := <-source:
@@ -144,16 +157,25 @@ func (d *daemon) deliver(s policydir.Snapshot) {
 	d.reconciler.Enqueue(ids...)
 }
 
-// statusPeriod is how often the node's status is written when nothing changes.
-const statusPeriod = time.Second
+// How often the node's status is written: others wait until it says that the node is ready.
+const (
+	statusPeriod   = time.Second
+	unreadyPeriod  = 100 * time.Millisecond
+	unreadyForLong = 10 * time.Second // then it is not about to change
+)
 
 // reportStatus keeps status.json current for STATUS and latchctl.
 func (d *daemon) reportStatus(ctx context.Context) {
-	tick := time.NewTicker(statusPeriod)
-	defer tick.Stop()
+	began := time.Now()
 	for {
-		if err := d.store.WriteStatus(d.status()); err != nil {
+		st := d.status()
+		if err := d.store.WriteStatus(st); err != nil {
 			d.log.Error("write status", "error", err)
+		}
+		d.observation.monitor.Beat()
+		period := statusPeriod
+		if !st.Ready && time.Since(began) < unreadyForLong {
+			period = unreadyPeriod
 		}
 		select {
 		case <-ctx.Done():
@@ -163,7 +185,7 @@ func (d *daemon) reportStatus(ctx context.Context) {
 				d.log.Error("write status", "error", err)
 			}
 			return
-		case <-tick.C:
+		case <-time.After(period):
 		}
 	}
 }
@@ -190,6 +212,9 @@ func (d *daemon) status() state.Status {
 	for id, err := range d.reconciler.Errors() {
 		st.Ready, st.Message = false, "some identifiers are not up to date"
 		st.Problems = append(st.Problems, state.Problem{Object: "identifier " + string(id), Message: err.Error()})
+	}
+	if reason := d.observation.monitor.Reason(); st.Ready && reason != "" {
+		st.Ready, st.Message = false, reason
 	}
 	return st
 }
