@@ -141,6 +141,11 @@ func (a *application) begin() error {
 // bind writes pod_state: each interface to the slot that it belongs to.
 func (a *application) bind(context.Context) error {
 	for _, m := range a.members {
+		for _, in := range m.Interfaces {
+			if err := a.noteBinding(m, in); err != nil {
+				return fmt.Errorf("bind interface %s: %w", in.Name, err)
+			}
+		}
 		m.Slot = a.slotOf(m)
 		for _, in := range m.Interfaces {
 			if err := a.o.bind(in, m.Slot); err != nil {
@@ -188,11 +193,8 @@ func (a *application) attachInterface(m *member, in *state.Interface) error {
 		if m.Phase == state.PhaseEnforced {
 			a.result.Repaired = append(a.result.Repaired, fmt.Sprintf("%s: %s was not in force", in.Name, side))
 		}
-		mode := a.e.cfg.AttachMode
-		if before.Attached && mode == attach.ModeAuto {
-			mode = before.Mode
-		}
-		if err := attach.Attach(in.Ifindex, side, prog, mode, a.e.linkPin(*in, side)); err != nil {
+		// In mode auto an interface stays as it is attached, unless it takes another way to be in front.
+		if err := attach.Attach(in.Ifindex, side, prog, a.e.cfg.AttachMode, a.e.linkPin(*in, side)); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", side, in.Name, err)
 		}
 	}

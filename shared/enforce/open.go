@@ -55,6 +55,7 @@ type Enforcer struct {
 	content map[uint32]cached
 	freed   map[uint32]time.Time
 
+	deep deepBudget
 }
 
 // objects are the pinned objects, opened from one generation of pins.

@@ -35,6 +35,10 @@ func (o *objects) bind(in state.Interface, slot uint32) error {
 	switch atomic.LoadUint32(&p.Ifindex) {
 	case index:
 		if atomic.LoadUint32(&p.Pod) == in.PodID {
+			want := bpf.PodState{}
+			if fill(&want, in); p.Flags != want.Flags || p.Addr4 != want.Addr4 || p.Addr6 != want.Addr6 {
+				fill(p, in) // somebody else has been here
+			}
 			atomic.StoreUint32(&p.Slot, slot)
 			return nil
 		}

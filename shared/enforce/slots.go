@@ -78,7 +78,8 @@ func (a *application) hasRunning() bool {
 // write makes ref a slot that holds the rules.
 func (a *application) write(ctx context.Context, ref *state.SlotRef, want *policy.Rules) error {
 	hash := want.Hash()
-	if a.owns(ref.Slot) && a.o.slotHash(ref.Slot) == hash {
+	a.noteSlot(*ref, hash)
+	if a.owns(ref.Slot) && a.o.slotHash(ref.Slot) == hash && a.intact(ref.Slot, hash) {
 		// The record may be older than the slot: a writer may have died between the two.
 		ref.Hash, ref.Generation = hex.EncodeToString(hash[:]), atomic.LoadUint32(&a.o.slots.At(int(ref.Slot)).Generation)
 		ref.Sources = want.Sources

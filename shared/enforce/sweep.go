@@ -67,6 +67,7 @@ func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 		}
 		errs = append(errs, err)
 	}
+	swept = append(swept, e.sweepDefaults(o)...)
 	slots, err := e.sweepSlots(ctx, o)
 	swept = append(swept, slots...)
 	return swept, errors.Join(append(errs, err, e.pins.SweepTemp(tempAge))...)
