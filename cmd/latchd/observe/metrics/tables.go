@@ -118,7 +118,8 @@ type flowTables struct {
 type flowFill struct{ live, expired, capacity int }
 
 // CountFlows counts the flows. It reads the tables as a whole: once a minute is plenty.
-func (m *Metrics) CountFlows(s Sources) error {
+func (m *Metrics) CountFlows() error {
+	s := m.verdicts.src
 	node, v4, v6 := s.Map("node"), s.Map("flows4"), s.Map("flows6")
 	if node == nil || v4 == nil || v6 == nil {
 		return nil
