@@ -184,3 +184,23 @@ func count(rows []row, seen map[string]map[uint32]int) (n int) {
 	}
 	return n
 }
+
+// arrivals sends the packets of a table from ends whose drops cannot be counted, waits a moment, and
+// returns what has come through.
+func arrivals(g *ground, table string) (arrived []string) {
+	g.t.Helper()
+	rows := g.rows(table)
+	for _, r := range rows {
+		if err := g.send(r.packet); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	seen := g.sightings(rows)
+	for _, r := range rows {
+		if seen[r.at][r.mark] > 0 {
+			arrived = append(arrived, r.packet.String())
+		}
+	}
+	return arrived
+}
