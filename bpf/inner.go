@@ -7,7 +7,7 @@ import (
 )
 
 // NewInnerRules makes an inner map for rules_in4 and the like. The kernel refuses the update of the
-// outer map if family does not fit it. Inner maps carry no BTF: a node has thousands of them.
+// outer map if family does not fit it.
 func NewInnerRules(name string, family int, entries uint32) (*ebpf.Map, error) {
 	outer := latchMapRulesIn4
 	if family == V6 {
@@ -36,10 +36,17 @@ func newInner(name, outer string, entries uint32) (*ebpf.Map, error) {
 		return nil, fmt.Errorf("parse bpf object: %w", err)
 	}
 	spec := base.Maps[outer].InnerMap.Copy()
-	spec.Name, spec.MaxEntries, spec.Key, spec.Value = name, entries, nil, nil
+	spec.Name = name
+	plain(spec, entries)
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
 		return nil, fmt.Errorf("create inner map %s of %s: %w", name, outer, err)
 	}
 	return m, nil
+}
+
+// plain takes the BTF from an inner map: a node has thousands of them. Linux 5.15 to 6.1 holds one
+// with BTF and one without for different, so templates have none either.
+func plain(spec *ebpf.MapSpec, entries uint32) {
+	spec.MaxEntries, spec.Key, spec.Value = entries, nil, nil
 }

@@ -17,6 +17,9 @@
 
 #include "types.h"
 #include "maps.h"
+#include "packet.h"
+#include "icmp.h"
+#include "transport.h"
 #include "parse.h"
 #include "policy.h"
 #include "decide.h"

@@ -103,7 +103,7 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 	spec.Maps[latchMapEvents].MaxEntries = or(sizes.Events, def.Events)
 	for _, m := range spec.Maps {
 		if m.InnerMap != nil {
-			m.InnerMap.MaxEntries = or(sizes.RulesTemplate, def.RulesTemplate)
+			plain(m.InnerMap, or(sizes.RulesTemplate, def.RulesTemplate))
 		}
 	}
 
