@@ -2,31 +2,27 @@ package metrics
 
 import "strings"
 
-// Kinds of divergences.
-const (
-	kindHook    = "hook"           // a program was not attached, or another ran in front of it
-	kindBinding = "orphan-binding" // an interface was bound, and no record knew it
-	kindLink    = "orphan-link"    // a pin of a link whose interface is gone
-	kindSlots   = "orphan-slots"   // a rule set of an identifier that nobody knows
-	kindGone    = "gone"           // an interface went and no DEL came
-	kindOther   = "other"
-)
+// kinds are the kinds of divergences, each with what the write path's words for it begin or end with.
+// Those words are for people; here they are only sorted.
+var kinds = []struct{ kind, prefix, suffix string }{
+	{"hook", "", "was not in force"},             // a program was not attached, or another ran in front of it
+	{"binding", "pod_state of", ""},              // an interface was bound to other rules, or to none
+	{"rules", "rules of slot", ""},               // rules were not those of their hash
+	{"slot", "slot ", ""},                        // a rule set was not complete, or another's
+	{"node", "record of the last", ""},           // the numbers of pods and generations were behind
+	{"orphan-binding", "binding of", ""},         // an interface was bound, and no record knew it
+	{"orphan-link", "link pin", ""},              // a pin of a link whose interface is gone
+	{"orphan-slots", "slots of", ""},             // rule sets of an identifier that nobody knows
+	{"gone", "attachment without interface", ""}, // an interface went and no DEL came
+	{"other", "", ""},                            // last: everything
+}
 
-var kinds = []string{kindHook, kindBinding, kindLink, kindSlots, kindGone, kindOther}
-
-// kindOf sorts what the write path says of its repairs, which is for people.
+// kindOf sorts what the write path says of its repairs.
 func kindOf(what string) string {
-	switch {
-	case strings.HasSuffix(what, "was not in force"):
-		return kindHook
-	case strings.HasPrefix(what, "binding of"):
-		return kindBinding
-	case strings.HasPrefix(what, "link pin"):
-		return kindLink
-	case strings.HasPrefix(what, "slots of"):
-		return kindSlots
-	case what == "attachment without interface":
-		return kindGone
+	for _, k := range kinds {
+		if strings.HasPrefix(what, k.prefix) && strings.HasSuffix(what, k.suffix) {
+			return k.kind
+		}
 	}
-	return kindOther
+	return "other"
 }

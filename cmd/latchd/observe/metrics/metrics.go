@@ -87,8 +87,8 @@ func New(o Options) *Metrics {
 			Help: "What was found not to be as it should be, and mended, by kind.",
 		}, []string{"kind"}),
 	}
-	for _, kind := range kinds {
-		m.diverged.WithLabelValues(kind)
+	for _, k := range kinds {
+		m.diverged.WithLabelValues(k.kind)
 	}
 	m.registry.MustRegister(m.inForce, m.prepared, m.attached, m.reconciled, m.audited, m.retries, m.auditErrors, m.diverged,
 		m.rules, buildInfo(o.Version),
