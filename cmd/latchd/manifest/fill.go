@@ -63,8 +63,17 @@ type mark struct {
 
 // writer turns a tree into JSON.
 type writer struct {
-	out   []byte
-	marks []mark // by rising offset
+	out    []byte
+	marks  []mark // by rising offset
+	merges int    // mappings and keys that were looked at for merging, though they may add nothing
+}
+
+// checkSize ends the work on an object that its aliases have made too large.
+func (w *writer) checkSize(n *yaml.Node) error {
+	if len(w.out)+w.merges > maxExpanded {
+		return &lineError{n.Line, errors.New("grows too long by its aliases")}
+	}
+	return nil
 }
 
 // lineOf returns the line of the value that ends at, or holds, the byte before an offset.
@@ -77,8 +86,8 @@ func (w *writer) node(n *yaml.Node, depth int) error {
 	if depth > maxDepth {
 		return &lineError{n.Line, errors.New("nested too deeply")}
 	}
-	if len(w.out) > maxExpanded {
-		return &lineError{n.Line, errors.New("grows too long by its aliases")}
+	if err := w.checkSize(n); err != nil {
+		return err
 	}
 	if n.Kind == yaml.AliasNode {
 		return w.node(n.Alias, depth+1)
@@ -136,6 +145,7 @@ func (w *writer) pairs(n *yaml.Node, depth int, seen map[string]int, merged bool
 		}
 		if first, ok := seen[key.Value]; ok {
 			if merged {
+				w.merges++
 				continue
 			}
 			return &lineError{key.Line, fmt.Errorf("key %q is already on line %d", key.Value, first)}
@@ -161,6 +171,10 @@ func (w *writer) pairs(n *yaml.Node, depth int, seen map[string]int, merged bool
 func (w *writer) merge(n *yaml.Node, depth int, seen map[string]int) error {
 	if depth > maxDepth {
 		return &lineError{n.Line, errors.New("nested too deeply")}
+	}
+	w.merges++
+	if err := w.checkSize(n); err != nil {
+		return err
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
