@@ -52,6 +52,15 @@ var tests = []struct {
 }{
 	{"conf", testConf},
 	{"records", testRecords},
+	{"r5", testR5},
+	{"namespace-labels", testNamespaceLabels},
+	{"same-name", testSameName},
+	{"slow-lists", testSlowLists},
+	{"hanging-list", testHangingList},
+	{"outage", testOutage},
+	{"late-kind", testLateKind},
+	{"node-addresses", testNodeAddrs},
+	{"many", testMany},
 }
 
 func TestCluster(t *testing.T) {

@@ -23,18 +23,19 @@ type pod struct {
 // pod creates a Pod object that is bound to the node. The chain is not called.
 func (n *node) pod(name string, labels object) *pod {
 	n.t.Helper()
-	n.next++
-	p := &pod{n: n, name: name, addrs: []netip.Addr{
-		netip.AddrFrom4([4]byte{198, 18, 64 + byte(n.next>>8), byte(n.next)}),
-		netip.MustParseAddr(fmt.Sprintf("fd00:18:64::%x", n.next)),
-	}}
+	p := &pod{n: n, name: name}
 	p.create(labels)
 	return p
 }
 
-// create creates the Pod object, with a new uid.
+// create creates the Pod object, with a new uid. The next sandbox has new addresses.
 func (p *pod) create(labels object) {
 	p.n.t.Helper()
+	p.n.next++
+	p.addrs = []netip.Addr{
+		netip.AddrFrom4([4]byte{198, 18, 64 + byte(p.n.next>>8), byte(p.n.next)}),
+		netip.MustParseAddr(fmt.Sprintf("fd00:18:64::%x", p.n.next)),
+	}
 	var out struct{ Metadata struct{ UID string } }
 	p.created = time.Now()
 	p.n.must(p.n.cp.create(p.n.podsPath(), object{"apiVersion": "v1", "kind": "Pod",
@@ -117,4 +118,11 @@ func (p *pod) awaitRecord() time.Time {
 		return err
 	})
 	return at
+}
+
+// tryReAdd ends the sandbox and makes another, for the same Pod object.
+func (p *pod) tryReAdd() error {
+	p.n.t.Helper()
+	p.del()
+	return p.tryAdd()
 }

@@ -18,6 +18,14 @@ func testRecords(t *testing.T, cp *controlPlane) {
 	}
 	t.Logf("record published after the pod was created: %s", distribution(took))
 
+	took = nil
+	for i := range 10 {
+		n.gate.sever()
+		p := n.pod(fmt.Sprintf("cut-%d", i), object{"app": "cut"})
+		took = append(took, p.awaitRecord().Sub(p.created))
+	}
+	t.Logf("the same while the watches are cut: %s", distribution(took))
+
 	var adds []time.Duration
 	for i := range 20 {
 		p := n.pod(fmt.Sprintf("q-%d", i), object{"app": fmt.Sprintf("b-%d", i)})
