@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ type options struct {
 	node        enforce.NodeConfig
 	observe     observeOptions
 	logLevel    slog.Level
+	logFile     string
 }
 
 type pluginLog struct{ file, level string }
@@ -82,8 +84,13 @@ func parseFlags(args []string) (options, error) {
 	f.DurationVar(&t.Grace, "grace", t.Grace, "from a change of policy until a live flow that it denies is cut")
 	o.observe.addFlags(f)
 	level := f.String("log-level", "info", "debug, info, warn or error")
+	f.StringVar(&o.logFile, "log-file", "", "where latchd logs, rotated at 50 MiB; empty = standard error")
+	events := f.Bool("policy-event-logs", false, "short for --flow-log: beside --log-file as latch-flows.log, or to stdout without one")
 	if err := f.Parse(args); err != nil {
 		return o, err
+	}
+	if *events && o.observe.flowLog.File == "" {
+		o.observe.flowLog.File = flowLogBeside(o.logFile)
 	}
 	errs := []error{noArguments(f.Args())}
 	for _, s := range *ips {
@@ -110,6 +117,14 @@ func parseFlags(args []string) (options, error) {
 		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout))
 	errs = append(errs, o.checkSource(), o.observe.check(o.nodeName, &o.node))
 	return o, errors.Join(errs...)
+}
+
+// flowLogBeside is where verdicts are logged when only their logging was asked for.
+func flowLogBeside(logFile string) string {
+	if logFile == "" {
+		return "stdout"
+	}
+	return filepath.Join(filepath.Dir(logFile), "latch-flows.log")
 }
 
 // modeEnv is where the VPC CNI's own manifests set the mode.

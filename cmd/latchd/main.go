@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"gopkg.in/natefinch/lumberjack.v2"
 )
 
 var version = "unknown"
@@ -32,7 +35,9 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "latchd:", err)
 		return 2
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: opts.logLevel}))
+	out := logWriter(opts.logFile)
+	defer out.Close()
+	log := slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: opts.logLevel}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	log.Info("starting", "version", version, "node", opts.nodeName, "mode", opts.mode)
@@ -42,4 +47,12 @@ func run(args []string) int {
 	}
 	log.Info("stopped, enforcement stays in place")
 	return 0
+}
+
+// logWriter is standard error, or a file whose size is bounded.
+func logWriter(file string) io.WriteCloser {
+	if file == "" {
+		return os.Stderr
+	}
+	return &lumberjack.Logger{Filename: file, MaxSize: 50, MaxBackups: 3}
 }

@@ -55,8 +55,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err := observation.watch(d); err != nil {
 		return err
 	}
+	d.source = directory{d}
 	if o.policyDir == "" {
-		if d.cluster, err = newCluster(d); err != nil {
+		if d.source, err = newCluster(d); err != nil {
 			return err
 		}
 	}
@@ -87,7 +88,7 @@ type daemon struct {
 	store       state.Store
 	around      *surroundings
 	observation *observation
-	cluster     *cluster // nil with a policy directory
+	source      policySource
 
 	once   sync.Once
 	synced chan struct{} // closed after the first delivery
@@ -103,7 +104,7 @@ func (d *daemon) run(ctx context.Context) error {
 	defer cancel()
 
 	source := make(chan error, 1)
-	wg.Go(func() { source <- d.follow(ctx) })
+	wg.Go(func() { source <- d.source.follow(ctx) })
 	wg.Go(func() { d.world.Run(ctx, d.reconciler.Enqueue) })
 	wg.Go(func() { d.reportStatus(ctx) })
 	wg.Go(func() { d.observation.run(ctx) })
@@ -130,13 +131,23 @@ func (d *daemon) run(ctx context.Context) error {
 	return <-source
 }
 
-// follow brings policy into the world until the context ends.
-func (d *daemon) follow(ctx context.Context) error {
-	if d.cluster != nil {
-		return d.cluster.follow(ctx)
-	}
-	return policydir.Watch(ctx, d.opts.policyDir, policydir.Options{Log: d.log}, d.deliver)
+// policySource is where policy comes from.
+type policySource interface {
+	// follow brings policy into the world until the context ends.
+	follow(ctx context.Context) error
+	// report adds what is wrong with the source to the node's status.
+	report(st *state.Status)
 }
+
+// directory is the source of --policy-dir.
+type directory struct{ d *daemon }
+
+func (s directory) follow(ctx context.Context) error {
+	return policydir.Watch(ctx, s.d.opts.policyDir, policydir.Options{Log: s.d.log}, s.d.deliver)
+}
+
+// report adds nothing: deliver keeps the problems of the files.
+func (directory) report(*state.Status) {}
 
 // deliver takes over the policy directory's content.
 func (d *daemon) deliver(s policydir.Snapshot) {
@@ -206,9 +217,7 @@ func (d *daemon) status() state.Status {
 	if !d.world.HasSynced() {
 		st.Ready, st.Message = false, "policy has not been read yet"
 	}
-	if d.cluster != nil {
-		d.cluster.report(&st)
-	}
+	d.source.report(&st)
 	for id, err := range d.reconciler.Errors() {
 		st.Ready, st.Message = false, "some identifiers are not up to date"
 		st.Problems = append(st.Problems, state.Problem{Object: "identifier " + string(id), Message: err.Error()})
