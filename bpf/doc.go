@@ -20,6 +20,9 @@
 //
 // A TCP SYN skips the lookup of its flow, and a denied packet changes no state.
 //
+// One pod cannot push out the live flows of others: what it opens beyond a quarter of a table in 16
+// seconds goes to the spill tables (spill4, spill6), which are asked only for pods that did so.
+//
 // Invariants: what cannot be judged is dropped for a pod under policy. A flow never carries a
 // generation newer than the rules that admitted it. Allow means "next program", never "accept".
 // Counters and events cannot change a verdict.

@@ -9,6 +9,13 @@
 /* A stamp is written again when this old (about a second), or half its timeout. */
 #define STAMP_FRESH 64
 
+/*
+ * One pod cannot push out the live flows of others: flows that it opens beyond its share in so many
+ * stamps (about 16 s) go to the spill tables. The loader sets the shares from the tables' sizes.
+ */
+#define SHARE_STAMPS 960
+const volatile __u32 flow_share4, flow_share6;
+
 /* Set by the loader where the kernel has bpf_ktime_get_coarse_ns (5.11): 3 ns instead of 20. */
 const volatile __u8 has_coarse_clock;
 
@@ -94,11 +101,26 @@ static __always_inline __u8 flow_proto(const union flow_key *key, const enum lat
 	return family == FAMILY_V4 ? key->v4.proto : key->v6.proto;
 }
 
-static __always_inline struct flow *find_flow(const union flow_key *key,
+/* False = no flow of the pod can be in the spill tables. */
+static __always_inline bool has_spilled(const struct env *e)
+{
+	__u32 index = e->skb->ifindex & (POD_STATE_SIZE - 1);
+	struct share *s = bpf_map_lookup_elem(&shares, &index);
+
+	return s && s->spilled && s->pod == e->pod->pod;
+}
+
+static __always_inline struct flow *find_flow(const struct env *e, const union flow_key *key,
 					      const enum latch_family family)
 {
-	return family == FAMILY_V4 ? bpf_map_lookup_elem(&flows4, &key->v4) :
-				     bpf_map_lookup_elem(&flows6, &key->v6);
+	struct flow *f;
+
+	f = family == FAMILY_V4 ? bpf_map_lookup_elem(&flows4, &key->v4) :
+				  bpf_map_lookup_elem(&flows6, &key->v6);
+	if (f || !has_spilled(e))
+		return f;
+	return family == FAMILY_V4 ? bpf_map_lookup_elem(&spill4, &key->v4) :
+				     bpf_map_lookup_elem(&spill6, &key->v6);
 }
 
 static __always_inline __u32 timeout_of(const struct node *node, __u8 proto, __u8 state)
@@ -191,6 +213,36 @@ static __always_inline void touch(const struct env *e, const enum latch_dir dir,
 		f->state = FLOW_CLOSING;
 }
 
+/*
+ * Whether a pod has opened fewer flows than its share of the tables lately. Counting loses some
+ * when CPUs race, which is no matter.
+ */
+static __always_inline bool within_share(const struct env *e, const enum latch_family family)
+{
+	__u32 share = family == FAMILY_V4 ? flow_share4 : flow_share6;
+	__u32 index = e->skb->ifindex & (POD_STATE_SIZE - 1);
+	struct share *s = bpf_map_lookup_elem(&shares, &index);
+
+	if (!s)
+		return false;
+	if (s->pod != e->pod->pod) {
+		s->pod = e->pod->pod;
+		s->spilled = 0;
+		s->opened = share;
+		s->window = e->now - SHARE_STAMPS;
+	}
+	if (e->now - s->window >= SHARE_STAMPS) {
+		s->window = e->now;
+		s->opened = 0;
+	}
+	if (s->opened < share) {
+		s->opened++;
+		return true;
+	}
+	s->spilled = 1;
+	return false;
+}
+
 /* Records a flow, over whatever its key held. False = it could not be recorded. */
 static __always_inline bool record(const struct env *e, const enum latch_dir dir,
 				   const enum latch_family family, const union flow_key *key,
@@ -205,8 +257,15 @@ static __always_inline bool record(const struct env *e, const enum latch_dir dir
 		.flags = v->flow_flags,
 	};
 
-	return !(family == FAMILY_V4 ? bpf_map_update_elem(&flows4, &key->v4, &f, BPF_ANY) :
-				       bpf_map_update_elem(&flows6, &key->v6, &f, BPF_ANY));
+	if (within_share(e, family))
+		return !(family == FAMILY_V4 ? bpf_map_update_elem(&flows4, &key->v4, &f, BPF_ANY) :
+					       bpf_map_update_elem(&flows6, &key->v6, &f, BPF_ANY));
+	if (family == FAMILY_V4) {
+		bpf_map_delete_elem(&flows4, &key->v4);
+		return !bpf_map_update_elem(&spill4, &key->v4, &f, BPF_ANY);
+	}
+	bpf_map_delete_elem(&flows6, &key->v6);
+	return !bpf_map_update_elem(&spill6, &key->v6, &f, BPF_ANY);
 }
 
 #endif

@@ -151,6 +151,14 @@ type latchRuleVal struct {
 	Out uint32
 }
 
+type latchShare struct {
+	_       structs.HostLayout
+	Pod     uint32
+	Window  uint32
+	Opened  uint32
+	Spilled uint32
+}
+
 type latchSlot struct {
 	_          structs.HostLayout
 	Generation uint32
@@ -183,13 +191,18 @@ const (
 	latchMapRulesIn6       = "rules_in6"
 	latchMapRulesOut4      = "rules_out4"
 	latchMapRulesOut6      = "rules_out6"
+	latchMapShares         = "shares"
 	latchMapSlots          = "slots"
+	latchMapSpill4         = "spill4"
+	latchMapSpill6         = "spill6"
 	latchMapTrieIn4        = "trie_in4"
 	latchMapTrieIn6        = "trie_in6"
 	latchMapTrieOut4       = "trie_out4"
 	latchMapTrieOut6       = "trie_out6"
 	latchProgFromPod       = "from_pod"
 	latchProgToPod         = "to_pod"
+	latchVarFlowShare4     = "flow_share4"
+	latchVarFlowShare6     = "flow_share6"
 	latchVarHasCoarseClock = "has_coarse_clock"
 	latchVarWholeTypes     = "whole_types"
 )
@@ -258,7 +271,10 @@ type latchMapSpecs struct {
 	RulesIn6     *ebpf.MapSpec `ebpf:"rules_in6"`
 	RulesOut4    *ebpf.MapSpec `ebpf:"rules_out4"`
 	RulesOut6    *ebpf.MapSpec `ebpf:"rules_out6"`
+	Shares       *ebpf.MapSpec `ebpf:"shares"`
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	Spill4       *ebpf.MapSpec `ebpf:"spill4"`
+	Spill6       *ebpf.MapSpec `ebpf:"spill6"`
 	TrieIn4      *ebpf.MapSpec `ebpf:"trie_in4"`
 	TrieIn6      *ebpf.MapSpec `ebpf:"trie_in6"`
 	TrieOut4     *ebpf.MapSpec `ebpf:"trie_out4"`
@@ -269,6 +285,8 @@ type latchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type latchVariableSpecs struct {
+	FlowShare4     *ebpf.VariableSpec `ebpf:"flow_share4"`
+	FlowShare6     *ebpf.VariableSpec `ebpf:"flow_share6"`
 	HasCoarseClock *ebpf.VariableSpec `ebpf:"has_coarse_clock"`
 	WholeTypes     *ebpf.VariableSpec `ebpf:"whole_types"`
 }
@@ -307,7 +325,10 @@ type latchMaps struct {
 	RulesIn6     *ebpf.Map `ebpf:"rules_in6"`
 	RulesOut4    *ebpf.Map `ebpf:"rules_out4"`
 	RulesOut6    *ebpf.Map `ebpf:"rules_out6"`
+	Shares       *ebpf.Map `ebpf:"shares"`
 	Slots        *ebpf.Map `ebpf:"slots"`
+	Spill4       *ebpf.Map `ebpf:"spill4"`
+	Spill6       *ebpf.Map `ebpf:"spill6"`
 	TrieIn4      *ebpf.Map `ebpf:"trie_in4"`
 	TrieIn6      *ebpf.Map `ebpf:"trie_in6"`
 	TrieOut4     *ebpf.Map `ebpf:"trie_out4"`
@@ -330,7 +351,10 @@ func (m *latchMaps) Close() error {
 		m.RulesIn6,
 		m.RulesOut4,
 		m.RulesOut6,
+		m.Shares,
 		m.Slots,
+		m.Spill4,
+		m.Spill6,
 		m.TrieIn4,
 		m.TrieIn6,
 		m.TrieOut4,
@@ -342,6 +366,8 @@ func (m *latchMaps) Close() error {
 //
 // It can be passed to loadLatchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type latchVariables struct {
+	FlowShare4     *ebpf.Variable `ebpf:"flow_share4"`
+	FlowShare6     *ebpf.Variable `ebpf:"flow_share6"`
 	HasCoarseClock *ebpf.Variable `ebpf:"has_coarse_clock"`
 	WholeTypes     *ebpf.Variable `ebpf:"whole_types"`
 }

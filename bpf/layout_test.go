@@ -23,7 +23,7 @@ func TestLayouts(t *testing.T) {
 		"pod_state": bpf.PodState{}, "slot": bpf.Slot{}, "rule_key4": bpf.RuleKey4{}, "rule_key6": bpf.RuleKey6{},
 		"rule_val": bpf.RuleVal{}, "breakpoint": bpf.Breakpoint{}, "port_block": bpf.PortBlock{},
 		"flow_key4": bpf.FlowKey4{}, "flow_key6": bpf.FlowKey6{}, "flow": bpf.Flow{}, "frag_key": bpf.FragKey{},
-		"frag": bpf.Frag{}, "node": bpf.Node{}, "node_addr": bpf.NodeAddr{}, "counter_key": bpf.CounterKey{}, "event": bpf.Event{},
+		"frag": bpf.Frag{}, "share": bpf.Share{}, "node": bpf.Node{}, "node_addr": bpf.NodeAddr{}, "counter_key": bpf.CounterKey{}, "event": bpf.Event{},
 	} {
 		var c *btf.Struct
 		if err := spec.TypeByName(name, &c); err != nil {

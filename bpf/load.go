@@ -15,6 +15,13 @@ import (
 // maxVerifierLog bounds the verifier's words in an error.
 const maxVerifierLog = 3 << 10
 
+// A pod may open a quarter of a flow table in 16 seconds; what it opens beyond goes to a spill table
+// an eighth as large, where flooding pods push out each other's flows only.
+const (
+	sharePart = 4
+	spillPart = 8
+)
+
 // Sizes are the sizes of the maps that have a choice. 0 = default.
 type Sizes struct {
 	Flows4        uint32 // entries, 96 bytes each
@@ -41,7 +48,7 @@ type Objects struct {
 func MapNames() []string {
 	return []string{
 		latchMapNodeAddrs, latchMapCounters, latchMapEvents, latchMapFrags,
-		latchMapFlows4, latchMapFlows6, latchMapPortsets,
+		latchMapFlows4, latchMapFlows6, latchMapSpill4, latchMapSpill6, latchMapShares, latchMapPortsets,
 		latchMapTrieIn4, latchMapTrieOut4, latchMapTrieIn6, latchMapTrieOut6,
 		latchMapRulesIn4, latchMapRulesOut4, latchMapRulesIn6, latchMapRulesOut6,
 		latchMapPodStateHash, latchMapPodState, latchMapSlots, latchMapNode,
@@ -97,8 +104,11 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 	spec := base.Copy()
 
 	def := DefaultSizes()
-	spec.Maps[latchMapFlows4].MaxEntries = or(sizes.Flows4, def.Flows4)
-	spec.Maps[latchMapFlows6].MaxEntries = or(sizes.Flows6, def.Flows6)
+	flows4, flows6 := or(sizes.Flows4, def.Flows4), or(sizes.Flows6, def.Flows6)
+	spec.Maps[latchMapFlows4].MaxEntries = flows4
+	spec.Maps[latchMapFlows6].MaxEntries = flows6
+	spec.Maps[latchMapSpill4].MaxEntries = max(flows4/spillPart, 1)
+	spec.Maps[latchMapSpill6].MaxEntries = max(flows6/spillPart, 1)
 	spec.Maps[latchMapFrags].MaxEntries = or(sizes.Frags, def.Frags)
 	spec.Maps[latchMapEvents].MaxEntries = or(sizes.Events, def.Events)
 	for _, m := range spec.Maps {
@@ -120,8 +130,14 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 	if features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) == nil {
 		coarse = 1
 	}
-	if err := spec.Variables[latchVarHasCoarseClock].Set(coarse); err != nil {
-		return nil, fmt.Errorf("choose clock: %w", err)
+	for name, value := range map[string]any{
+		latchVarHasCoarseClock: coarse,
+		latchVarFlowShare4:     max(flows4/sharePart, 1),
+		latchVarFlowShare6:     max(flows6/sharePart, 1),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
 	}
 	return spec, nil
 }

@@ -68,6 +68,28 @@ struct {
 } flows6 SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, POD_STATE_SIZE);
+	__type(key, __u32);
+	__type(value, struct share);
+} shares SEC(".maps");
+
+/* Flows of pods that open more than their share: there they only push out each other's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384); /* (Sizes) */
+	__type(key, struct flow_key4);
+	__type(value, struct flow);
+} spill4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192); /* (Sizes) */
+	__type(key, struct flow_key6);
+	__type(value, struct flow);
+} spill6 SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384); /* (Sizes) */
 	__type(key, struct frag_key);

@@ -50,13 +50,13 @@ static __always_inline int read_addresses(struct __sk_buff *skb, __u32 place, __
 	__u32 l3 = place & 0xffff;
 
 	if (place & PLACE_V6)
-		return bpf_skb_load_bytes(skb, l3 + 8, src, 16) ||
+		return bpf_skb_load_bytes(skb, l3 + 8, src, 16) |
 		       bpf_skb_load_bytes(skb, l3 + 24, dst, 16);
 	__builtin_memset(src, 0, 10);
 	__builtin_memset(src + 10, 0xff, 2);
 	__builtin_memset(dst, 0, 10);
 	__builtin_memset(dst + 10, 0xff, 2);
-	return bpf_skb_load_bytes(skb, l3 + 12, src + 12, 4) ||
+	return bpf_skb_load_bytes(skb, l3 + 12, src + 12, 4) |
 	       bpf_skb_load_bytes(skb, l3 + 16, dst + 12, 4);
 }
 

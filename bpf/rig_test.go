@@ -411,7 +411,7 @@ func (r *rig) editFlow(f family, proto, lport int, remote string, rport int, edi
 // clear forgets all flows and fragments.
 func (r *rig) clear() {
 	r.Helper()
-	for _, name := range []string{"flows4", "flows6", "frags"} {
+	for _, name := range []string{"flows4", "flows6", "spill4", "spill6", "frags"} {
 		m := r.Maps[name]
 		var keys [][]byte
 		k, v := make([]byte, m.KeySize()), make([]byte, m.ValueSize())

@@ -21,6 +21,7 @@ type (
 	FlowKey4   = latchFlowKey4
 	FlowKey6   = latchFlowKey6
 	Flow       = latchFlow
+	Share      = latchShare
 	FragKey    = latchFragKey
 	Frag       = latchFrag
 	Node       = latchNode

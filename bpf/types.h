@@ -202,6 +202,14 @@ struct frag {
 	__u32 allow;
 };
 
+/* How much of the flow tables a pod takes; indexed like pod_state, written by the programs only. */
+struct share {
+	__u32 pod;     /* another one: the element is free */
+	__u32 window;  /* stamp at which "opened" began to count */
+	__u32 opened;  /* flows recorded since */
+	__u32 spilled; /* not 0 = flows of the pod may be in the spill tables */
+};
+
 /* node.flags */
 #define NODE_F_ADDRESS_IS_NODE 0x1 /* compatibility: all from a node address is the node's */
 #define NODE_F_JUDGE_TO_NODE 0x2   /* pod to its own node is judged by policy */

@@ -79,7 +79,7 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 
 	/* The rules decide about a TCP connection that begins, whatever the table says (D13). */
 	if (keyed && !(p->proto == IPPROTO_TCP && (p->flags & PKT_OPENS))) {
-		f = find_flow(&key, family);
+		f = find_flow(e, &key, family);
 		if (f && is_settled(e, p, f)) {
 			v->allow = true;
 			v->reason = REASON_FLOW;
