@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -37,9 +38,14 @@ func status(_ context.Context, c *call) error {
 		return notAvailable(err)
 	case !s.Ready:
 		return notAvailable(fmt.Errorf("latchd is not ready: %s", s.Message))
+	case time.Since(s.UpdatedAt) > silence:
+		return notAvailable(fmt.Errorf("latchd has not reported since %s", s.UpdatedAt.Format(time.RFC3339)))
 	}
 	return nil
 }
+
+// silence is how long latchd, which reports every second, may be silent before it counts as dead.
+const silence = 10 * time.Second
 
 // probeKernel asks for the newest features of the kernels that are supported.
 func probeKernel() error {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,7 +199,10 @@ func TestStatus(t *testing.T) {
 	write(`{"ready":false,"message":"waiting for caches"}`)
 	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
 	n.wantRefused(nil, cniErr, 50, "not ready", "waiting for caches")
-	write(`{"ready":true}`)
+	write(`{"ready":true,"updatedAt":"` + time.Now().Add(-11*time.Second).Format(time.RFC3339) + `"}`)
+	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
+	n.wantRefused(nil, cniErr, 50, "has not reported since")
+	write(`{"ready":true,"updatedAt":"` + time.Now().Format(time.RFC3339) + `"}`)
 	if stdout := n.mustCall("STATUS", nil, conf); stdout != "" {
 		t.Errorf("stdout %q, want nothing", stdout)
 	}
