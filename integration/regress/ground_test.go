@@ -37,7 +37,8 @@ type ground struct {
 	files map[string]bool // manifests
 	next  int
 
-	forbidden []sighting // packets that must never arrive
+	forbidden []sighting   // packets that must never arrive
+	knocking  atomic.Int32 // senders of packets that are dropped
 }
 
 type options struct {

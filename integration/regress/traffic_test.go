@@ -190,9 +190,13 @@ func (g *ground) rain(from, to string, port uint16, datagrams, connections time.
 		_ = in.(*net.UDPConn).SetReadBuffer(4 << 20)
 		out := g.netns(from).PacketConn(g.t, netip.AddrPortFrom(f[0], 0).String())
 		go func() {
-			for b := make([]byte, 64); ; r.got.Add(1) {
-				if _, _, err := in.ReadFrom(b); err != nil {
+			for b := make([]byte, 64); ; {
+				n, _, err := in.ReadFrom(b)
+				if err != nil {
 					return
+				}
+				if string(b[:n]) == "rain" { // tables have packets for this port, too
+					r.got.Add(1)
 				}
 			}
 		}()
@@ -262,6 +266,7 @@ func (g *ground) knock(pace time.Duration, table string) (stop func() (arrived [
 	g.t.Helper()
 	rows := g.rows(table)
 	r := &rain{stop: make(chan struct{})}
+	g.knocking.Add(1)
 	var sent atomic.Int64
 	r.every(pace, func() {
 		for _, row := range rows {
@@ -273,6 +278,7 @@ func (g *ground) knock(pace time.Duration, table string) (stop func() (arrived [
 	g.t.Cleanup(r.end)
 	return func() (arrived []string) {
 		r.end()
+		g.knocking.Add(-1)
 		if sent.Load() == 0 {
 			arrived = append(arrived, "nothing was sent")
 		}
