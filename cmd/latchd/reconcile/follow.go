@@ -67,6 +67,10 @@ func (r *Reconciler) followOne(key string, ids map[string]identity.Identifier) {
 		if a.Identifier != was {
 			r.Enqueue(a.Identifier)
 		}
+		// Bound by its name: the identifier that it is published under takes it over.
+		if now, ok := r.published(a.PodNamespace, a.PodName); ok && now.id != a.Identifier {
+			r.Enqueue(now.id)
+		}
 	}
 	if was != "" && was != ids[key] {
 		// A moment later: the plugin still holds the lock.

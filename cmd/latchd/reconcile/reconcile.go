@@ -29,7 +29,7 @@ type Reconciler struct {
 	observer Observer
 
 	mu   sync.Mutex
-	pods map[podKey]identity.Identifier // where each local pod was published last
+	pods map[podKey]publication // where each local pod was published last
 	of   map[identity.Identifier]map[podKey]bool
 	errs map[identity.Identifier]error
 	full map[identity.Identifier]bool // verify every interface at the next run
@@ -41,12 +41,18 @@ type Reconciler struct {
 
 type podKey struct{ namespace, name string }
 
+// publication is what a pod's record says.
+type publication struct {
+	id  identity.Identifier
+	uid string
+}
+
 // New makes a reconciler; Run starts it.
 func New(w *world.World, e *enforce.Enforcer, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		world: w, enforcer: e, store: e.Store(), log: log,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[identity.Identifier](20*time.Millisecond, 10*time.Second)),
-		pods:  map[podKey]identity.Identifier{},
+		pods:  map[podKey]publication{},
 		of:    map[identity.Identifier]map[podKey]bool{},
 		errs:  map[identity.Identifier]error{},
 		full:  map[identity.Identifier]bool{},
@@ -106,39 +112,19 @@ func (r *Reconciler) next(ctx context.Context) bool {
 
 // reconcile brings one identifier to its desired state.
 func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err error) {
-	members, err := r.store.Members(id)
+	v, held, err := r.lock(ctx, id)
 	if err != nil {
 		return err
 	}
-	r.world.SetRunning(id, len(members) > 0)
-	desired, ok := r.world.Desired(id)
-	if !ok {
-		return r.retire(ctx, id, len(members) > 0)
+	if !v.wanted {
+		return r.retire(ctx, id, v.attached)
 	}
-	_, locks, err := r.arrivals(desired)
-	if err != nil {
-		return err
-	}
-	held, err := r.enforcer.Lock(ctx, locks...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		// The locks of names and of identifiers that were left are not needed again.
-		if len(locks) > 1 {
-			err = errors.Join(err, held.ReleaseAndRemove())
-		} else {
-			err = errors.Join(err, held.Release())
-		}
-	}()
-	moves, _, err := r.arrivals(desired) // again, now that nobody else can change them
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, unlock(held)) }()
+	desired := v.desired
 	req := enforce.Request{
 		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels,
 		Create: r.compiled.get(desired.CreateKey, desired.Create), Policies: desired.Policies, Pending: desired.Pending,
-		HoldRunning: desired.HoldRunning, Bind: moves, Verify: r.takeFull(id),
+		HoldRunning: desired.HoldRunning, Bind: v.moves, Verify: r.takeFull(id),
 	}
 	if !desired.SameRunning {
 		req.Running = r.compiled.get(desired.RunningKey, desired.Running)
@@ -150,41 +136,6 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 	r.world.Applied(id, desired)
 	r.report(id, req, result)
 	return r.publish(desired)
-}
-
-// arrivals are the attachments of the identifier's pods that are bound elsewhere: under the labels
-// that a pod had before, or to a default slot because nothing was known about it. It returns them
-// with every lock that moving them and publishing the pods needs: a pod that is published for the
-// first time may be about to be bound to a default slot under the lock of its name.
-func (r *Reconciler) arrivals(d world.Desired) ([]state.Attachment, []identity.Identifier, error) {
-	locks := []identity.Identifier{d.Identifier}
-	var moves []state.Attachment
-	for _, p := range d.Pods {
-		was, ok := r.published(p.Namespace, p.Name)
-		if ok && was == d.Identifier {
-			continue
-		}
-		from := []identity.Identifier{identity.OfName(p.Namespace, p.Name)}
-		if ok {
-			from = append(from, was)
-		}
-		for _, id := range from {
-			if id == d.Identifier {
-				continue
-			}
-			members, err := r.store.Members(id)
-			if err != nil {
-				return nil, nil, err
-			}
-			locks = append(locks, id)
-			for _, a := range members {
-				if a.PodNamespace == p.Namespace && a.PodName == p.Name && (a.PodUID == "" || p.UID == "" || a.PodUID == p.UID) {
-					moves = append(moves, a)
-				}
-			}
-		}
-	}
-	return moves, locks, nil
 }
 
 // retire handles an identifier that no pod has any more. What is still attached keeps its policy
@@ -199,6 +150,9 @@ func (r *Reconciler) retire(ctx context.Context, id identity.Identifier, attache
 	held, err := r.enforcer.Lock(ctx, id)
 	if err != nil {
 		return err
+	}
+	if _, wanted := r.world.Desired(id); wanted {
+		return held.Release() // a pod of it has come meanwhile, and is enqueued
 	}
 	if err := r.enforcer.Forget(ctx, held, id); err != nil {
 		return errors.Join(err, held.Release())

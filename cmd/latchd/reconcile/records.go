@@ -18,7 +18,7 @@ func (r *Reconciler) publish(d world.Desired) error {
 		rec := state.PodRecord{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Identifier: d.Identifier, Labels: d.Labels}
 		old, err := r.store.ReadPod(p.Namespace, p.Name)
 		if err == nil && old.UID == rec.UID && old.Identifier == rec.Identifier && maps.Equal(old.Labels, rec.Labels) {
-			r.setPublished(p.Namespace, p.Name, d.Identifier)
+			r.setPublished(p.Namespace, p.Name, publication{d.Identifier, p.UID})
 			continue
 		}
 		rec.PublishedAt = time.Now()
@@ -26,7 +26,7 @@ func (r *Reconciler) publish(d world.Desired) error {
 			return err
 		}
 		r.waited(d.Identifier, r.observer.Prepared)
-		r.setPublished(p.Namespace, p.Name, d.Identifier)
+		r.setPublished(p.Namespace, p.Name, publication{d.Identifier, p.UID})
 	}
 	return r.withdraw(d.Identifier, d.Pods)
 }
@@ -41,7 +41,7 @@ func (r *Reconciler) withdraw(id identity.Identifier, now []world.PodRef) error 
 	r.mu.Lock()
 	var gone []podKey
 	for p := range r.of[id] {
-		if !has[p] && r.pods[p] == id && !r.world.HasPod(p.namespace, p.name) {
+		if !has[p] && r.pods[p].id == id && !r.world.HasPod(p.namespace, p.name) {
 			gone = append(gone, p)
 		}
 	}
@@ -59,33 +59,40 @@ func (r *Reconciler) withdraw(id identity.Identifier, now []world.PodRef) error 
 	return nil
 }
 
-// published tells under which identifier a pod was published last, by this process or an earlier one.
-func (r *Reconciler) published(namespace, name string) (identity.Identifier, bool) {
+// published tells what a pod was published as last, by this process or an earlier one.
+func (r *Reconciler) published(namespace, name string) (publication, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id, ok := r.pods[podKey{namespace, name}]
-	return id, ok
+	was, ok := r.pods[podKey{namespace, name}]
+	return was, ok
 }
 
-func (r *Reconciler) setPublished(namespace, name string, id identity.Identifier) {
+func (r *Reconciler) setPublished(namespace, name string, now publication) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := podKey{namespace, name}
-	if was, ok := r.pods[p]; ok {
-		delete(r.of[was], p)
+	r.leave(p)
+	r.pods[p] = now
+	if r.of[now.id] == nil {
+		r.of[now.id] = map[podKey]bool{}
 	}
-	r.pods[p] = id
-	if r.of[id] == nil {
-		r.of[id] = map[podKey]bool{}
-	}
-	r.of[id][p] = true
+	r.of[now.id][p] = true
 }
 
 func (r *Reconciler) unpublish(p podKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.of[r.pods[p]], p)
+	r.leave(p)
 	delete(r.pods, p)
+}
+
+// leave takes a pod from those of the identifier that it is published under. The lock is held.
+func (r *Reconciler) leave(p podKey) {
+	id := r.pods[p].id
+	delete(r.of[id], p)
+	if len(r.of[id]) == 0 {
+		delete(r.of, id)
+	}
 }
 
 // Adopt takes over what an earlier run left: it remembers which pods are published, asks for every
@@ -96,7 +103,7 @@ func (r *Reconciler) Adopt() (int, error) {
 	errs := []error{err}
 	ids := map[identity.Identifier]bool{}
 	for _, p := range pods {
-		r.setPublished(p.Namespace, p.Name, p.Identifier)
+		r.setPublished(p.Namespace, p.Name, publication{p.Identifier, p.UID})
 		ids[p.Identifier] = true
 	}
 	recs, err := r.store.ListIdentifiers()

@@ -1,0 +1,103 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// view is what an identifier should be and what is there, at one moment.
+type view struct {
+	wanted   bool // a pod has it, or something of it runs
+	attached bool
+	desired  world.Desired
+	moves    []state.Attachment    // of its pods, bound elsewhere
+	locks    []identity.Identifier // that the moves, and publishing its pods, need
+}
+
+// lock takes the locks of an identifier, and returns what holds under them. Which locks are needed is
+// itself known for certain only under them: while they were waited for, a pod may have got other labels
+// and been published under another identifier. Then it starts again. There are no locks for an
+// identifier that is not wanted.
+func (r *Reconciler) lock(ctx context.Context, id identity.Identifier) (view, *lock.Held, error) {
+	v, err := r.look(id)
+	for {
+		if err != nil || !v.wanted {
+			return v, nil, err
+		}
+		held, err := r.enforcer.Lock(ctx, v.locks...)
+		if err != nil {
+			return v, nil, err
+		}
+		v, err = r.look(id)
+		if err == nil && v.wanted && !slices.ContainsFunc(v.locks, func(id identity.Identifier) bool { return !held.Covers(id) }) {
+			return v, held, nil
+		}
+		if err := errors.Join(err, unlock(held)); err != nil {
+			return v, nil, err
+		}
+	}
+}
+
+// unlock also removes the files of several locks: those of names, and of identifiers that were left,
+// are not needed again.
+func unlock(held *lock.Held) error {
+	if len(held.IDs()) > 1 {
+		return held.ReleaseAndRemove()
+	}
+	return held.Release()
+}
+
+func (r *Reconciler) look(id identity.Identifier) (v view, err error) {
+	members, err := r.store.Members(id)
+	if err != nil {
+		return v, err
+	}
+	v.attached = len(members) > 0
+	r.world.SetRunning(id, v.attached)
+	if v.desired, v.wanted = r.world.Desired(id); !v.wanted {
+		return v, nil
+	}
+	return v, r.arrivals(&v)
+}
+
+// arrivals finds the attachments of the identifier's pods that are bound elsewhere: under the labels
+// that a pod had before, or to a default slot because nothing was known about it, or because its
+// identifier was not prepared. A pod whose record is about to change may be about to be bound to a
+// default slot, too, under the lock of its name.
+func (r *Reconciler) arrivals(v *view) error {
+	id := v.desired.Identifier
+	v.locks = []identity.Identifier{id}
+	for _, p := range v.desired.Pods {
+		was, ok := r.published(p.Namespace, p.Name)
+		from := []identity.Identifier{identity.OfName(p.Namespace, p.Name)}
+		if ok && was.id != from[0] {
+			from = append(from, was.id)
+		}
+		current := ok && was == publication{id, p.UID}
+		for _, other := range from {
+			if other == id {
+				continue
+			}
+			members, err := r.store.Members(other)
+			if err != nil {
+				return err
+			}
+			if current && len(members) == 0 {
+				continue
+			}
+			v.locks = append(v.locks, other)
+			for _, a := range members {
+				if a.PodNamespace == p.Namespace && a.PodName == p.Name && (a.PodUID == "" || p.UID == "" || a.PodUID == p.UID) {
+					v.moves = append(v.moves, a)
+				}
+			}
+		}
+	}
+	return nil
+}
