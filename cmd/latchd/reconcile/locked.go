@@ -53,12 +53,13 @@ func unlock(held *lock.Held) error {
 	return held.Release()
 }
 
+// look also goes on when the record of an attachment cannot be read: the others must not wait for it.
 func (r *Reconciler) look(id identity.Identifier) (v view, err error) {
 	members, err := r.store.Members(id)
-	if err != nil {
+	if err != nil && !errors.Is(err, state.ErrCorrupt) {
 		return v, err
 	}
-	v.attached = len(members) > 0
+	v.attached = len(members) > 0 || err != nil
 	r.world.SetRunning(id, v.attached)
 	if v.desired, v.wanted = r.world.Desired(id); !v.wanted {
 		return v, nil
@@ -85,7 +86,7 @@ func (r *Reconciler) arrivals(v *view) error {
 				continue
 			}
 			members, err := r.store.Members(other)
-			if err != nil {
+			if err != nil && !errors.Is(err, state.ErrCorrupt) {
 				return err
 			}
 			if current && len(members) == 0 {
