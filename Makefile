@@ -9,7 +9,7 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VE
 SCENARIOS ?= integration/testdata/scenarios
 SUITE_TIMEOUT ?= 30m
 
-.PHONY: demo test build generate verify lint unit race kernel integration conformance bench setup clean
+.PHONY: demo test build generate verify lint unit race kernel integration conformance bench kernels soak setup clean
 
 # The main job, end to end, on this machine and in network namespaces of its own.
 demo: setup build
@@ -61,6 +61,16 @@ conformance: setup build
 
 bench: setup build
 	go run ./integration/bench
+
+# The kernel tests on 5.10, 6.1 and 6.12, in virtual machines: make kernels KERNELS=5.10
+kernels: setup
+	hack/kernels
+
+# Races, crashes and load for a while, with a report: make soak LENGTH=1h SEED=1
+LENGTH ?= 10m
+SEED ?= 1
+soak: setup build
+	go run ./integration/soak -length $(LENGTH) -seed $(SEED)
 
 setup:
 	@hack/setup
