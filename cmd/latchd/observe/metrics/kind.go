@@ -10,6 +10,8 @@ var kinds = []struct{ kind, prefix, suffix string }{
 	{"rules", "rules of slot", ""},               // rules were not those of their hash
 	{"slot", "slot ", ""},                        // a rule set was not complete, or another's
 	{"node", "record of the last", ""},           // the numbers of pods and generations were behind
+	{"record", "record of", ""},                  // a record was lost, or could not be read
+	{"pins", "pinned objects", ""},               // pins were gone, or named objects of others
 	{"orphan-binding", "binding of", ""},         // an interface was bound, and no record knew it
 	{"orphan-link", "link pin", ""},              // a pin of a link whose interface is gone
 	{"orphan-slots", "slots of", ""},             // rule sets of an identifier that nobody knows

@@ -1,0 +1,367 @@
+package metrics
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"sigs.k8s.io/yaml"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
+	"github.com/latch-cni/latch/cmd/latchd/observe/health"
+	"github.com/latch-cni/latch/cmd/latchd/observe/reference"
+	"github.com/latch-cni/latch/cmd/latchd/reconcile"
+	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/policy"
+	"github.com/latch-cni/latch/shared/state"
+	"github.com/latch-cni/latch/shared/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// ground is metrics over the kernel's maps, without a node around them.
+type ground struct {
+	*Metrics
+	t     *testing.T
+	maps  map[string]*ebpf.Map
+	store state.Store
+}
+
+func newGround(t *testing.T, d Detail) *ground {
+	t.Helper()
+	testenv.RequireRoot(t)
+	objects, err := bpf.Load(bpf.Sizes{Flows4: 1024, Flows6: 1024, Frags: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = objects.Close() })
+	g := &ground{Metrics: New(Options{Version: "v1", Detail: d}), t: t, maps: objects.Maps, store: state.New(testenv.StateDir(t))}
+	g.Start(Sources{
+		Map: func(name string) *ebpf.Map { return g.maps[name] }, Store: g.store,
+		Progress: func() reconcile.Progress { return reconcile.Progress{} },
+		Failing:  func() int { return 0 },
+		Ready:    func() (bool, int) { return true, 2 },
+		Inspection: func() health.Finding {
+			return health.Finding{Pods: []health.Pod{{Namespace: "t1", Name: "a", Identifier: string(idOf("t1")), State: health.Enforced}}}
+		},
+		FlowLog: func() flowlog.Stats { return flowlog.Stats{Denies: 3} },
+	})
+	return g
+}
+
+func idOf(namespace string) identity.Identifier { return identity.Of(namespace, nil) }
+
+// slot gives a slot to the identifier of a namespace.
+func (g *ground) slot(slot uint32, namespace string) {
+	g.t.Helper()
+	id := idOf(namespace)
+	if err := g.maps["slots"].Put(slot, &bpf.Slot{Flags: bpf.SlotUsed | bpf.SlotComplete, Identifier: id.Bytes()}); err != nil {
+		g.t.Fatal(err)
+	}
+	rec := state.IdentifierRecord{Identifier: id, Namespace: namespace, Policies: []policy.PolicyRef{{Kind: "NetworkPolicy", Namespace: namespace, Name: "p"}}}
+	if err := g.store.WriteIdentifier(rec); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// count sets a counter, on all CPUs together.
+func (g *ground) count(slot uint32, r bpf.Reason, allow uint8, n uint64) {
+	g.t.Helper()
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	perCPU := make([]uint64, cpus)
+	perCPU[0], perCPU[cpus-1] = n, perCPU[cpus-1]+0
+	if cpus > 1 {
+		perCPU[0], perCPU[cpus-1] = n-n/3, n/3
+	}
+	if err := g.maps["counters"].Put(bpf.CounterKey{Slot: slot, Dir: bpf.Ingress, Reason: uint8(r), Allow: allow}, perCPU); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *ground) drop(slot uint32) func() error {
+	return func() error {
+		for _, r := range bpf.Reasons() {
+			for _, allow := range []uint8{0, 1} {
+				err := g.maps["counters"].Delete(bpf.CounterKey{Slot: slot, Dir: bpf.Ingress, Reason: uint8(r), Allow: allow})
+				if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+func (g *ground) gather() map[string]*dto.MetricFamily {
+	g.t.Helper()
+	families, err := g.Registry().Gather()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	byName := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		byName[f.GetName()] = f
+	}
+	return byName
+}
+
+// dropped sums drops with a namespace.
+func (g *ground) dropped(namespace string) (sum float64) {
+	g.t.Helper()
+	for _, m := range g.gather()["latch_dropped_packets_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "namespace" && l.GetValue() == namespace {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// Whatever becomes of slots and their counters, totals rise by what was counted and by nothing else.
+func TestTotalsAreMonotonic(t *testing.T) {
+	g := newGround(t, DetailNamespace)
+	want := func(namespace string, n float64) {
+		t.Helper()
+		if got := g.dropped(namespace); got != n {
+			t.Errorf("%s: %v drops, want %v", namespace, got, n)
+		}
+	}
+	g.slot(5, "t1")
+	g.count(5, bpf.ReasonPolicy, 0, 100)
+	want("t1", 100)
+	want("t1", 100)
+	g.count(5, bpf.ReasonPolicy, 0, 130)
+	if err := g.FreeCounters(5, g.drop(5)); err != nil {
+		t.Fatal(err)
+	}
+	want("t1", 130)
+	g.slot(6, "t1") // where its pods went
+	g.count(6, bpf.ReasonPolicy, 0, 20)
+	g.slot(5, "t2") // the old slot is another's now
+	g.count(5, bpf.ReasonPolicy, 0, 7)
+	want("t1", 150)
+	want("t2", 7)
+	g.count(6, bpf.ReasonSpoof, 0, 1)
+	g.count(6, bpf.ReasonPolicy, 1, 1000)
+	want("t1", 151)
+	if err := g.drop(6)(); err != nil { // by somebody who does not tell
+		t.Fatal(err)
+	}
+	g.count(6, bpf.ReasonPolicy, 0, 2)
+	want("t1", 153)
+
+	// A slot without a record yet is not blamed on anybody, and not forgotten.
+	if err := g.maps["slots"].Put(uint32(9), &bpf.Slot{Flags: bpf.SlotUsed, Identifier: idOf("t3").Bytes()}); err != nil {
+		t.Fatal(err)
+	}
+	g.count(9, bpf.ReasonPolicy, 0, 4)
+	want("t3", 0)
+	g.slot(9, "t3")
+	want("t3", 4)
+
+	g.count(bpf.SlotDefaultDeny, bpf.ReasonPolicy, 0, 8)
+	g.count(bpf.CounterNoSlot, bpf.ReasonNoState, 0, 9)
+	want("(default-deny)", 8)
+	want("(none)", 9)
+}
+
+// What was counted before the start is not new.
+func TestTotalsBeginWithZero(t *testing.T) {
+	g := newGround(t, DetailNode)
+	g.slot(5, "t1")
+	g.count(5, bpf.ReasonPolicy, 0, 100)
+	again := New(Options{Detail: DetailNamespace})
+	again.Start(g.verdicts.src)
+	g.Metrics = again
+	if got := g.dropped("t1"); got != 0 {
+		t.Errorf("%v drops", got)
+	}
+	g.count(5, bpf.ReasonPolicy, 0, 103)
+	if got := g.dropped("t1"); got != 3 {
+		t.Errorf("%v drops, want 3", got)
+	}
+}
+
+// However many namespaces come and go, the number of series has a bound.
+func TestSeriesAreBounded(t *testing.T) {
+	g := newGround(t, DetailNamespace)
+	for i := range uint32(maxScopes + 50) {
+		slot := bpf.FirstSlot + i
+		g.slot(slot, fmt.Sprintf("ns-%d", i))
+		g.count(slot, bpf.ReasonPolicy, 0, 1)
+	}
+	families := g.gather()
+	if n := len(families["latch_dropped_packets_total"].GetMetric()); n > 2*maxScopes+2 {
+		t.Errorf("%d series", n)
+	}
+	if got := g.dropped("(other)"); got != 50 {
+		t.Errorf("%v drops of others, want 50", got)
+	}
+	for i := range uint32(maxScopes + 50) {
+		if err := g.FreeCounters(bpf.FirstSlot+i, g.drop(bpf.FirstSlot+i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s := range g.verdicts.used {
+		g.verdicts.used[s] = time.Now().Add(-scopeAge - time.Second)
+	}
+	if n := len(g.gather()["latch_dropped_packets_total"].GetMetric()); n != 0 {
+		t.Errorf("%d series of namespaces that are gone", n)
+	}
+}
+
+func TestFlowsAreCounted(t *testing.T) {
+	g := newGround(t, DetailNode)
+	now := bpf.Now()
+	for i := range uint32(30) {
+		f := bpf.Flow{Stamp: now}
+		if i < 10 {
+			f.Stamp = now - bpf.Stamp(time.Hour)
+		}
+		if err := g.maps["flows4"].Put(bpf.FlowKey4{Pod: 1, Remote: i, Proto: 17}, &f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.CountFlows(); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.flows.filled[bpf.V4]; got != (flowFill{live: 20, expired: 10, capacity: 1024}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// everything is a registry in which no metric is missing.
+func everything(t *testing.T) *ground {
+	g := newGround(t, DetailIdentifier)
+	g.slot(5, "t1")
+	g.count(5, bpf.ReasonPolicy, 0, 1)
+	g.count(5, bpf.ReasonPolicy, 1, 1)
+	if err := g.CountFlows(); err != nil {
+		t.Fatal(err)
+	}
+	g.Observer().Diverged("eth1: to_pod was not in force")
+	return g
+}
+
+func TestNamesAreByConvention(t *testing.T) {
+	g := everything(t)
+	w := httptest.NewRecorder()
+	g.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	problems, err := promlint.New(strings.NewReader(w.Body.String())).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "latch_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// own are our metrics, by name.
+func (g *ground) own() map[string]*dto.MetricFamily {
+	own := g.gather()
+	maps.DeleteFunc(own, func(name string, _ *dto.MetricFamily) bool { return !strings.HasPrefix(name, "latch_") })
+	return own
+}
+
+func TestReference(t *testing.T) {
+	own := everything(t).own()
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		f := own[name]
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+l.GetName()+"`")
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), strings.Join(labels, " "), f.GetHelp())
+	}
+	reference.Check(t, "metrics.md", "metrics", b.String())
+
+	var of []string
+	for _, k := range kinds {
+		of = append(of, k.kind)
+	}
+	reference.Mentions(t, "metrics.md", "Kinds of divergences", of...)
+	of = nil
+	for _, s := range health.States() {
+		of = append(of, string(s))
+	}
+	reference.Mentions(t, "metrics.md", "States of attachments", of...)
+}
+
+// What alerts and dashboards ask for is there.
+func TestMonitoringAsksForMetricsThatExist(t *testing.T) {
+	own := everything(t).own()
+	dir := filepath.Join(reference.Root(t), "conf", "monitoring")
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v: %d files", err, len(files))
+	}
+	for _, f := range files {
+		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content any
+		switch filepath.Ext(f.Name()) {
+		case ".yaml":
+			err = yaml.UnmarshalStrict(raw, &content)
+		case ".json":
+			err = json.Unmarshal(raw, &content)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", f.Name(), err)
+		}
+		asked := regexp.MustCompile(`\blatch_[a-z0-9_]+`).FindAllString(string(raw), -1)
+		if len(asked) == 0 {
+			t.Errorf("%s asks for nothing", f.Name())
+		}
+		for _, name := range asked {
+			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+			if h := own[base]; own[name] == nil && (h == nil || h.GetType() != dto.MetricType_HISTOGRAM) {
+				t.Errorf("%s asks for %s, which there is not", f.Name(), name)
+			}
+		}
+	}
+}
+
+func TestKindsOfDivergences(t *testing.T) {
+	for what, want := range map[string]string{
+		"eni1: to_pod was not in force":                        "hook",
+		"pod_state of eni1 was missing":                        "binding",
+		"rules of slot 5 were changed by another: x":           "rules",
+		"slot 5 was not complete, or another's":                "slot",
+		"record of the last pod id was behind: 1, 2 is in use": "node",
+		"binding of interface 3 as pod 4":                      "orphan-binding",
+		"link pin 3_to_pod":                                    "orphan-link",
+		"slots of identifier " + string(idOf("t1")):            "orphan-slots",
+		"attachment without interface":                         "gone",
+		"something new":                                        "other",
+	} {
+		if got := kindOf(what); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+}
