@@ -92,12 +92,16 @@ func (l *line) appendAWS(b []byte) []byte {
 	if l.Src.Is6() {
 		layout = "Flow Info: Src IP: %s Src Port: %d Dest IP: %s Dest Port: %d Proto: %s Verdict: %s Direction: %s Tier: %s"
 	}
+	src, dst := l.Src, l.Dst
+	if !src.IsValid() { // not parsed
+		src, dst = netip.IPv4Unspecified(), netip.IPv4Unspecified()
+	}
 	b = append(b, `{"level":"`...)
 	b = append(b, level...)
 	b = append(b, `","ts":"`...)
 	b = l.Time.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
 	b = append(b, `","caller":"latchd/flowlog","msg":"`...)
-	b = fmt.Appendf(b, layout, l.Src, l.SrcPort, l.Dst, l.DstPort, awsProtocol(l.Protocol), verdict, l.Direction, l.awsTier())
+	b = fmt.Appendf(b, layout, src, l.SrcPort, dst, l.DstPort, awsProtocol(l.Protocol), verdict, l.Direction, l.awsTier())
 	return append(b, "\"}\n"...)
 }
 
