@@ -96,16 +96,29 @@ static __always_inline __u32 ask_rules(const struct asked *a, enum latch_dir dir
 }
 
 /*
+ * Whether the node itself made the packet. Linux reassembles IPv6 for its conntrack and cuts the
+ * packet up again, and the new fragments of a forwarded one say nothing of where it came in: for a
+ * fragment, a socket has to prove it.
+ */
+static __always_inline bool is_from_node(struct __sk_buff *skb, enum latch_family family,
+					 bool fragment)
+{
+	if (skb->ingress_ifindex)
+		return false;
+	return !(fragment && family == FAMILY_V6) || skb->sk;
+}
+
+/*
  * Traffic into the pod that no policy can cut: of the node itself (D3), or of the pod to itself by
  * way of a service (D2). REASON_POLICY = neither.
  */
 static __always_inline __u8 exemption(struct __sk_buff *skb, const struct node *n,
 				      enum latch_dir dir, enum latch_family family,
-				      const union address *remote)
+				      const union address *remote, bool fragment)
 {
 	if (dir != DIR_INGRESS)
 		return REASON_POLICY;
-	if (!skb->ingress_ifindex)
+	if (is_from_node(skb, family, fragment))
 		return REASON_NODE;
 	if (skb->ingress_ifindex == skb->ifindex)
 		return REASON_HAIRPIN;
@@ -141,7 +154,7 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
 	if (!n)
 		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
 
-	reason = exemption(skb, n, a.dir, a.family, &a.remote);
+	reason = exemption(skb, n, a.dir, a.family, &a.remote, a.flags & PKT_FIRST);
 	/*
 	 * The pod chose the source of what comes back to it, unless spoofing is refused. It must
 	 * not be able to make itself a flow to anywhere.

@@ -56,7 +56,7 @@ static __always_inline struct verdict judge_later(const struct env *e, const enu
 						  const enum latch_family family,
 						  const struct packet *p)
 {
-	struct verdict v = {.reason = exemption(e->skb, e->node, dir, family, &p->remote)};
+	struct verdict v = {.reason = exemption(e->skb, e->node, dir, family, &p->remote, true)};
 	__u64 word;
 
 	if (v.reason != REASON_POLICY) {

@@ -32,7 +32,7 @@ static __always_inline void judge_known(const struct env *e, const enum latch_di
 {
 	if (f->generation != e->generation && !(f->flags & FLOW_F_EXEMPT) &&
 	    !rejudge(e, family, key, f, v) &&
-	    (dir == DIR_EGRESS || e->skb->ingress_ifindex)) /* not the node's own (D3) */
+	    (dir == DIR_EGRESS || !is_from_node(e->skb, family, p->flags & PKT_FIRST))) /* D3 */
 		return;
 	v->allow = true;
 	v->reason = p->flags & PKT_ERROR ? REASON_RELATED : REASON_FLOW;
