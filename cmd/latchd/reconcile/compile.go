@@ -9,13 +9,26 @@ import (
 // compiled remembers compiled rules by the key of their input: many identifiers have the same policies,
 // and an audit asks for what was compiled before. Rules are immutable.
 type compiled struct {
-	mu    sync.Mutex
-	rules map[string]*policy.Rules
-	old   map[string]*policy.Rules // the generation before
+	mu     sync.Mutex
+	rules  map[string]*policy.Rules
+	weight int                      // of rules
+	old    map[string]*policy.Rules // the generation before
 }
 
-// maxCompiled is how many rule sets a generation holds.
-const maxCompiled = 512
+// maxCompiled is how much a generation holds, in prefixes and breakpoints of ports: some 30 MB.
+// Every edit of a policy makes a new input, so large policies that change often would fill the memory.
+const maxCompiled = 1 << 19
+
+// weigh tells how much memory rules take.
+func weigh(r *policy.Rules) int {
+	weight := 1
+	for _, d := range policy.Directions {
+		for _, e := range r.Entries[d] {
+			weight += 1 + len(e.Ports)
+		}
+	}
+	return weight
+}
 
 // get returns the rules of an input, compiling them if need be.
 func (c *compiled) get(key string, in policy.Input) *policy.Rules {
@@ -30,9 +43,13 @@ func (c *compiled) get(key string, in policy.Input) *policy.Rules {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rules == nil || len(c.rules) >= maxCompiled {
-		c.old, c.rules = c.rules, map[string]*policy.Rules{}
+	if _, ok := c.rules[key]; ok {
+		return r
+	}
+	if c.rules == nil || c.weight >= maxCompiled {
+		c.old, c.rules, c.weight = c.rules, map[string]*policy.Rules{}, 0
 	}
 	c.rules[key] = r
+	c.weight += weigh(r)
 	return r
 }
