@@ -183,6 +183,7 @@ func (d *daemon) reportStatus(ctx context.Context) {
 		if err := d.store.WriteStatus(st); err != nil {
 			d.log.Error("write status", "error", err)
 		}
+		d.keepSettings()
 		d.observation.monitor.Beat()
 		period := statusPeriod
 		if !st.Ready && time.Since(began) < unreadyForLong {

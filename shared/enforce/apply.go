@@ -109,9 +109,12 @@ type application struct {
 
 // begin reads what is recorded and refuses what cannot be done.
 func (a *application) begin() error {
-	rec, err := a.e.readIdentifier(a.req.Identifier)
-	if err != nil {
-		return err
+	rec, corrupt := a.e.readIdentifier(a.req.Identifier)
+	if corrupt != nil {
+		if !errors.Is(corrupt, state.ErrCorrupt) || a.req.Create == nil {
+			return corrupt
+		}
+		rec = state.IdentifierRecord{Identifier: a.req.Identifier} // it is written anew
 	}
 	a.rec, a.old = rec, rec
 	if a.req.Default == "" && a.req.Create == nil && !a.prepared(rec.Create) {
@@ -130,10 +133,16 @@ func (a *application) begin() error {
 		return nil // nothing changes for the others
 	}
 	others, err := a.e.store.Members(a.req.Identifier)
+	defer func() { a.lostIdentifier(corrupt) }()
 	for _, att := range others {
 		if !bound[identity.AttachmentKey(att.ContainerID, att.IfName)] {
 			a.members = append(a.members, &member{Attachment: clone(att), recorded: att})
 		}
+	}
+	if errors.Is(err, state.ErrCorrupt) {
+		// The others must not wait for it. What it stands for is restored by the sweep, or closed.
+		a.e.log.Error("an attachment's record cannot be read, going on without it", "identifier", a.req.Identifier, "error", err)
+		return nil
 	}
 	return err
 }

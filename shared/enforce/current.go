@@ -3,6 +3,7 @@ package enforce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -24,11 +25,17 @@ func (e *Enforcer) current(ctx context.Context) (*objects, error) {
 		return o, nil
 	}
 	e.log.Warn("pinned objects changed under us", "missing", missing, "replaced", changed)
+	e.mu.Lock()
+	e.notes = append(e.notes, fmt.Sprintf("pinned objects: %d were missing, others replaced: %v", len(missing), changed))
+	e.mu.Unlock()
 	if !changed {
 		var err error
 		if changed, err = e.repin(ctx, o); err != nil || !changed {
 			return o, err
 		}
+	}
+	if again, err := e.expel(ctx, o); err != nil && !errors.Is(err, fs.ErrNotExist) || again {
+		return o, err
 	}
 	if err := e.reopen(ctx); err != nil {
 		return nil, err
@@ -50,6 +57,15 @@ func (e *Enforcer) takeOver(ctx context.Context) (*objects, error) {
 		return nil, err
 	}
 	return o, errors.Join(o.setNode(*node), held.Release())
+}
+
+// takeNotes returns what was mended between two sweeps.
+func (e *Enforcer) takeNotes() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	notes := e.notes
+	e.notes = nil
+	return notes
 }
 
 // Replaced counts how often somebody else's objects took the place of those that were open. Interfaces

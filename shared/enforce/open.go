@@ -50,12 +50,14 @@ type Enforcer struct {
 	objects  *objects
 	node     *NodeConfig // as SetNode was told last, for objects that take the place of these
 	replaced uint64      // how often others took their place
+	notes    []string    // what was mended outside of Apply, for the next sweep to report
 
 	cacheMu sync.Mutex
 	content map[uint32]cached
 	freed   map[uint32]time.Time
 
 	deep deepBudget
+	seen seen
 }
 
 // objects are the pinned objects, opened from one generation of pins.
@@ -137,7 +139,7 @@ func (e *Enforcer) Close() error {
 // reopen opens the pins, loading and pinning everything when one is missing.
 func (e *Enforcer) reopen(ctx context.Context) error {
 	o, err := openObjects(e.pins)
-	if errors.Is(err, fs.ErrNotExist) {
+	if unusable(err) {
 		o, err = e.loadLocked(ctx)
 	}
 	if err != nil {
@@ -162,8 +164,11 @@ func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 		return nil, err
 	}
 	defer held.Release()
-	if o, err := openObjects(e.pins); !errors.Is(err, fs.ErrNotExist) {
+	switch o, err := openObjects(e.pins); {
+	case !unusable(err):
 		return o, err
+	case !errors.Is(err, fs.ErrNotExist):
+		e.log.Error("pinned objects cannot be used, loading others", "error", err)
 	}
 	loaded, err := bpf.Load(e.cfg.Sizes)
 	if err != nil {
@@ -215,7 +220,7 @@ func pinAll(dir pins.Dir, o *bpf.Objects) error {
 	return nil
 }
 
-// openObjects opens every pin. A missing one is fs.ErrNotExist.
+// openObjects opens every pin. A missing one is fs.ErrNotExist, one of another's errForeign.
 func openObjects(dir pins.Dir) (o *objects, err error) {
 	o = &objects{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}}
 	defer func() {
@@ -246,8 +251,10 @@ func openObjects(dir pins.Dir) (o *objects, err error) {
 	if o.node, err = bpf.MapArray[bpf.Node](o.maps["node"]); err != nil {
 		return o, err
 	}
-	o.tables, err = rules.NewTables(o.maps, o.slots)
-	return o, err
+	if o.tables, err = rules.NewTables(o.maps, o.slots); err != nil {
+		return o, err
+	}
+	return o, o.genuine()
 }
 
 // inodes reads which object each pin names: bpffs gives every pinning an inode of its own.

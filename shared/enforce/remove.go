@@ -71,6 +71,9 @@ func (e *Enforcer) removeOne(ctx context.Context, o *objects, a state.Attachment
 // unlock releases the lock of an identifier, and removes its file when there is nothing left to lock.
 func (e *Enforcer) unlock(held *lock.Held, id identity.Identifier) error {
 	members, err := e.store.Members(id)
+	if errors.Is(err, state.ErrCorrupt) {
+		return held.Release() // of another one, and no reason to fail for this one
+	}
 	if err != nil || len(members) > 0 {
 		return errors.Join(err, held.Release())
 	}

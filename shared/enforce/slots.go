@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -186,7 +187,7 @@ func (e *Enforcer) allocate(ctx context.Context, o *objects, id [16]byte) (uint3
 	defer held.Release()
 	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
 		s := o.slots.At(int(slot))
-		if atomic.LoadUint32(&s.Flags) != 0 {
+		if atomic.LoadUint32(&s.Flags) != 0 || s.Identifier != [16]byte{} { // with an owner, only its flags were lost
 			continue
 		}
 		s.Identifier = id
@@ -210,18 +211,24 @@ func (a *application) free(context.Context) error {
 	return a.e.freeSlots(a.o, a.req.Identifier.Bytes(), keep)
 }
 
-// freeSlots releases every slot of an identifier that is not kept.
+// freeSlots releases every slot of an identifier that is not kept. One to which an interface is bound
+// that no record tells of is left: its next owner's rules would judge that interface.
 func (e *Enforcer) freeSlots(o *objects, id [16]byte, keep map[uint32]bool) error {
 	var free []uint32
 	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
 		s := o.slots.At(int(slot))
-		if atomic.LoadUint32(&s.Flags)&bpf.SlotUsed != 0 && s.Identifier == id && !keep[slot] {
+		if s.Identifier == id && !keep[slot] {
 			free = append(free, slot)
 		}
 	}
 	if len(free) == 0 {
 		return nil
 	}
+	bound, err := o.boundSlots()
+	if err != nil {
+		return err
+	}
+	free = slices.DeleteFunc(free, func(slot uint32) bool { return bound[slot] })
 	quiesce() // packets that read pod_state before the pods were moved are through
 	var errs []error
 	for _, slot := range free {

@@ -40,12 +40,12 @@ func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	atts, err := e.store.ListAttachments()
+	atts, swept, err := e.restore(ctx, o)
+	swept = append(e.takeNotes(), swept...)
 	if err != nil {
-		return nil, fmt.Errorf("sweep: %w", err)
+		return swept, fmt.Errorf("sweep: %w", err)
 	}
 	recorded, pinned := recordedIn(e, atts)
-	var swept []string
 	var errs []error
 	for _, in := range bindings {
 		if recorded[in.PodID] {
@@ -118,7 +118,7 @@ func (e *Enforcer) sweepSlots(ctx context.Context, o *objects) (swept []string, 
 	seen := map[[16]byte]bool{}
 	for slot := bpf.FirstSlot; slot < bpf.MaxSlots; slot++ {
 		s := o.slots.At(slot)
-		if atomic.LoadUint32(&s.Flags) == 0 || seen[s.Identifier] {
+		if s.Identifier == [16]byte{} || seen[s.Identifier] {
 			continue
 		}
 		seen[s.Identifier] = true
@@ -149,5 +149,43 @@ func (e *Enforcer) sweepIdentifier(ctx context.Context, o *objects, id identity.
 	if err != nil || len(members) > 0 {
 		return false, err
 	}
-	return true, e.freeSlots(o, id.Bytes(), nil)
+	freed, err = e.sweepFree(o, id.Bytes())
+	return freed, err
+}
+
+// sweepFree frees all slots of an identifier, and reports whether any was.
+func (e *Enforcer) sweepFree(o *objects, id [16]byte) (bool, error) {
+	before := o.slotsOf(id)
+	err := e.freeSlots(o, id, nil)
+	return len(o.slotsOf(id)) < len(before), err
+}
+
+// slotsOf lists the slots of an identifier.
+func (o *objects) slotsOf(id [16]byte) (slots []uint32) {
+	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
+		if o.slots.At(int(slot)).Identifier == id {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// boundSlots tells to which slots interfaces are bound.
+func (o *objects) boundSlots() (map[uint32]bool, error) {
+	bound := map[uint32]bool{}
+	for i := range o.pods.Len() {
+		if p := o.pods.At(i); atomic.LoadUint32(&p.Ifindex) != 0 {
+			bound[atomic.LoadUint32(&p.Slot)] = true
+		}
+	}
+	var key uint32
+	var p bpf.PodState
+	it := o.maps["pod_state_hash"].Iterate()
+	for it.Next(&key, &p) {
+		bound[p.Slot] = true
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("list bindings: %w", err)
+	}
+	return bound, nil
 }

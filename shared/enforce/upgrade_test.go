@@ -15,10 +15,12 @@ import (
 // stay; the same programs are left alone.
 func TestUpgrade(t *testing.T) {
 	g := newGround(t)
-	// Programs of "another build": like ours where it matters here, they drop everything.
+	// Programs of "another build": on the same maps, they drop everything.
+	maps := g.e.objects.maps
 	for _, name := range bpf.ProgNames() {
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "GPL",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+			Instructions: asm.Instructions{asm.LoadMapPtr(asm.R1, maps["pod_state"].FD()), asm.LoadMapPtr(asm.R1, maps["slots"].FD()),
+				asm.Mov.Imm(asm.R0, 2), asm.Return()}})
 		if err != nil {
 			t.Fatal(err)
 		}

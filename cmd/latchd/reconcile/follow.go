@@ -41,6 +41,10 @@ func (r *Reconciler) Follow(ctx context.Context) error {
 		case err := <-w.Errors:
 			r.log.Warn("follow attachments", "error", err)
 		case event := <-w.Events:
+			if event.Name == dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
+				r.watchAgain(w)
+				continue
+			}
 			name, ok := strings.CutSuffix(filepath.Base(event.Name), ".json")
 			if !ok || event.Has(fsnotify.Chmod) || event.Has(fsnotify.Write) {
 				continue
@@ -48,6 +52,17 @@ func (r *Reconciler) Follow(ctx context.Context) error {
 			r.followOne(name, ids)
 			r.noteAttached(name, event.Name, attached)
 		}
+	}
+}
+
+// watchAgain makes the folder anew and watches it: a watch is on what was there, not on a name.
+func (r *Reconciler) watchAgain(w *fsnotify.Watcher) {
+	dir, err := r.store.MakeAttachmentDir()
+	if err == nil {
+		err = w.Add(dir)
+	}
+	if err != nil {
+		r.log.Error("running without watching records, the audit finds what changes", "error", err)
 	}
 }
 

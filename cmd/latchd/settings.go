@@ -1,0 +1,12 @@
+package main
+
+// keepSettings writes the plugin's defaults again when somebody has changed or removed them.
+func (d *daemon) keepSettings() {
+	if now, err := d.store.ReadSettings(); err == nil && now == d.opts.settings() {
+		return
+	}
+	d.log.Warn("the plugin's settings were not what they should be, writing them again")
+	if err := d.store.WriteSettings(d.opts.settings()); err != nil {
+		d.log.Error("write settings", "error", err)
+	}
+}

@@ -1,0 +1,128 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/pins"
+)
+
+// errForeign says that a pin of ours names an object that is not ours, or not of this set: a program of
+// somebody else would be attached as if it enforced, a map of somebody else would be written and read by
+// nobody.
+var errForeign = errors.New("pinned object is not one of this node's set")
+
+// readerMaps are the maps without which a program judges nothing.
+var readerMaps = []string{"pod_state", "slots"}
+
+// genuine asks the kernel whether the programs are classifiers that work on the pinned maps and no others.
+func (o *objects) genuine() error {
+	names := map[ebpf.MapID]string{}
+	for name, m := range o.maps {
+		info, err := m.Info()
+		if err != nil {
+			return fmt.Errorf("read info of map %s: %w", name, err)
+		}
+		id, ok := info.ID()
+		if !ok {
+			return nil // before 4.13: nobody can say
+		}
+		names[id] = name
+	}
+	for name, p := range o.progs {
+		if err := genuineProgram(p, names); err != nil {
+			return fmt.Errorf("pin of program %s: %w: %w", name, errForeign, err)
+		}
+	}
+	return nil
+}
+
+func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
+	if p.Type() != ebpf.SchedCLS {
+		return fmt.Errorf("it is a program of type %s", p.Type())
+	}
+	info, err := p.Info()
+	if err != nil {
+		return fmt.Errorf("read program info: %w", err)
+	}
+	ids, ok := info.MapIDs()
+	if !ok {
+		return nil
+	}
+	uses := map[string]bool{}
+	for _, id := range ids {
+		name, ours := names[id]
+		if !ours && !constants(id) {
+			return fmt.Errorf("it works on map %d, which is not pinned", id)
+		}
+		uses[name] = true
+	}
+	for _, name := range readerMaps {
+		if !uses[name] {
+			return fmt.Errorf("it does not work on the pinned %s", name)
+		}
+	}
+	return nil
+}
+
+// constants tells whether a map holds a program's constants: those are not pinned.
+func constants(id ebpf.MapID) bool {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return false
+	}
+	defer m.Close()
+	info, err := m.Info()
+	return err == nil && info.Type == ebpf.Array && strings.HasSuffix(info.Name, ".rodata")
+}
+
+// unusable tells whether an error of openObjects means that the pins are no set of objects of ours, and
+// not that this process lacks something.
+func unusable(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, lack := range []error{unix.EPERM, unix.EACCES, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR} {
+		if errors.Is(err, lack) {
+			return false
+		}
+	}
+	return true
+}
+
+// expel pins the objects that this process holds over pins that are no set of ours. It reports false when
+// what is pinned by now can be worked with.
+func (e *Enforcer) expel(ctx context.Context, o *objects) (bool, error) {
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return false, err
+	}
+	defer held.Release()
+	now, err := openObjects(e.pins)
+	if err == nil {
+		return false, now.close()
+	}
+	if !unusable(err) || errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	e.log.Error("pinning our objects again over what took their place", "error", err)
+	for _, name := range bpf.MapNames() {
+		if err := pins.PinAtomic(o.maps[name], e.pins.Map(name)); err != nil {
+			return false, err
+		}
+	}
+	for _, name := range bpf.ProgNames() {
+		if err := pins.PinAtomic(o.progs[name], e.pins.Prog(name)); err != nil {
+			return false, err
+		}
+	}
+	o.inodes, err = inodes(e.pins)
+	return true, err
+}
