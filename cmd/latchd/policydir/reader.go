@@ -60,7 +60,7 @@ func (r *Reader) Read() (changed bool, err error) {
 		return false, fmt.Errorf("read policy directory: %w", err)
 	}
 	for name := range r.files {
-		if !slices.Contains(names, name) {
+		if _, there := slices.BinarySearch(names, name); !there { // sorted by list
 			delete(r.files, name)
 			changed = true
 		}
