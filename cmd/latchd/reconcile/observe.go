@@ -25,7 +25,7 @@ func (r *Reconciler) Observe(o Observer) { r.observer = o }
 type progress struct {
 	changed  map[identity.Identifier]time.Time // enqueued for a change, since the last run that went well
 	running  map[identity.Identifier]run
-	adopting map[identity.Identifier]bool // taken over and not yet reconciled
+	adopting map[identity.Identifier]bool // taken over and not yet run for
 	adopted  bool                         // Adopt has been called
 	audited  time.Time                    // end of the last round of the audit
 }
@@ -63,9 +63,8 @@ func (r *Reconciler) end(id identity.Identifier, err error) {
 	r.mu.Lock()
 	done := r.progress.running[id]
 	delete(r.progress.running, id)
-	if err == nil {
-		delete(r.progress.adopting, id)
-	} else if !done.changed.IsZero() {
+	delete(r.progress.adopting, id)
+	if err != nil && !done.changed.IsZero() {
 		r.progress.changed[id] = done.changed
 	}
 	r.mu.Unlock()
@@ -101,7 +100,7 @@ func (r *Reconciler) auditEnded(began time.Time, err error) {
 
 // Progress is how far the reconciler is.
 type Progress struct {
-	Adopted bool          // everything that was found at the start has been reconciled and verified
+	Adopted bool          // there was a run for everything that was found at the start; Errors tells which failed
 	Queue   int           // identifiers that wait for a worker
 	Oldest  time.Duration // age of the oldest change that is not in force yet; 0 = none
 	Longest time.Duration // how long the longest of the running runs takes by now; 0 = none
