@@ -61,6 +61,7 @@ var tests = []struct {
 	{"late-kind", testLateKind},
 	{"node-addresses", testNodeAddrs},
 	{"many", testMany},
+	{"replace", testReplace},
 }
 
 func TestCluster(t *testing.T) {
