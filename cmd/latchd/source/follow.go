@@ -18,18 +18,39 @@ const (
 	watchPatience = 30 * time.Second
 )
 
-// backoff of a kind that cannot be listed or watched. Nodes are many and the server may be ill, but
-// what changed meanwhile is not in force.
-var backoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 8 * time.Second}
+// backoff is what follows when a kind cannot be listed, and interrupted when its watch broke soon. Nodes
+// are many and the server may be ill, but what changed meanwhile is not in force.
+var (
+	backoff     = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 8 * time.Second}
+	interrupted = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 6, Cap: 2 * time.Second}
+)
+
+// lasting is how long a watch has to last to be none that broke soon.
+const lasting = 5 * time.Second
 
 // watch keeps a store up to date until the context ends.
 func (s *Source) watch(ctx context.Context, st *store) {
-	k := st.kind
+	k, pause := st.kind, backoff
 	lw := cache.NewListWatchFromClient(s.clients[k.group], k.resource, metav1.NamespaceAll, k.selector)
-	pause := backoff
-	cache.NewReflectorWithOptions(&patient{lw: lw, note: func(err error) { s.note(k.name, err) }},
-		k.example, st, cache.ReflectorOptions{Name: k.resource, TypeDescription: k.name, Backoff: &pause},
-	).RunWithContext(ctx)
+	r := cache.NewReflectorWithOptions(&patient{lw: lw, note: func(err error) { s.note(k.name, err) }},
+		k.example, st, cache.ReflectorOptions{Name: k.resource, TypeDescription: k.name, Backoff: &pause})
+	failed, broken := backoff, interrupted
+	for ctx.Err() == nil {
+		begin := time.Now()
+		err := r.ListAndWatchWithContext(ctx)
+		if time.Since(begin) > lasting {
+			broken = interrupted
+		}
+		if err == nil {
+			failed = backoff
+			sleep(ctx, broken.Step())
+			continue
+		}
+		if ctx.Err() == nil {
+			s.note(k.name, err)
+		}
+		sleep(ctx, failed.Step())
+	}
 }
 
 // patient lists and watches with bounded patience, and tells how it went.
