@@ -64,7 +64,7 @@ func publish(t *testing.T, s state.Store) {
 }
 
 func event(src, dst string, proto uint8, sport, dport uint16) *bpf.Event {
-	return &bpf.Event{Pod: 7, Ifindex: 12, Slot: 5, Result: ruleID, Len: 60, Proto: proto,
+	return &bpf.Event{Pod: 7, Ifindex: 12, Slot: 5, Generation: 42, Result: ruleID, Len: 60, Proto: proto,
 		Src: netip.MustParseAddr(src).As16(), Dst: netip.MustParseAddr(dst).As16(), Sport: bpf.NetPort(sport), Dport: bpf.NetPort(dport)}
 }
 

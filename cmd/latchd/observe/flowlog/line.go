@@ -29,6 +29,7 @@ type line struct {
 	Policy    *policy.PolicyRef `json:"policy,omitempty"`    // whose rule decided
 	Isolation bool              `json:"isolation,omitempty"` // no rule of it matched: it isolates
 	Bytes     uint32            `json:"bytes"`               // of the packet
+	Rules     uint32            `json:"rules,omitempty"`     // generation of the rules that judged
 	Interface int               `json:"interface,omitempty"` // index of the pod's host interface
 }
 
@@ -44,7 +45,7 @@ func lineOf(e *bpf.Event) line {
 		Direction: policy.Direction(e.Dir).String(),
 		Verdict:   policy.Verdict(e.Allow).String(),
 		Reason:    bpf.Reason(e.Reason).String(),
-		Bytes:     e.Len, Interface: int(e.Ifindex),
+		Bytes:     e.Len, Rules: e.Generation, Interface: int(e.Ifindex),
 	}
 	if src, dst := netip.AddrFrom16(e.Src).Unmap(), netip.AddrFrom16(e.Dst).Unmap(); e.Src != [16]byte{} || e.Dst != [16]byte{} {
 		l.Src, l.Dst, l.Protocol = src, dst, protocolName(e.Proto)
