@@ -36,7 +36,6 @@ type ground struct {
 	e        *Enforcer
 	iface    state.Interface
 	received map[int]*atomic.Int64
-	sender   net.Conn
 }
 
 func newGround(t *testing.T) *ground {
