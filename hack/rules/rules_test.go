@@ -78,6 +78,9 @@ func TestOnlyAttachNamesHooks(t *testing.T) {
 		if within(dir, "shared/attach") || within(dir, "hack") || strings.HasSuffix(file, "_test.go") {
 			return
 		}
+		if within(dir, "integration/soak/damage") { // plays somebody else who is on our hooks
+			return
+		}
 		if m := hook.Find(text); m != nil {
 			t.Errorf("%s names %s: hooks are shared/attach's alone", file, m)
 		}
