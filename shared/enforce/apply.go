@@ -90,7 +90,7 @@ func (e *Enforcer) Apply(ctx context.Context, held *lock.Held, req Request) (Res
 		}
 		after(step.name)
 	}
-	return a.result, a.free(ctx)
+	return a.result, errors.Join(append(a.failures, a.free(ctx))...)
 }
 
 // application is one run of Apply.
@@ -104,7 +104,10 @@ type application struct {
 	old     state.IdentifierRecord
 	members []*member
 	pending []*pendingSlot // slots written by this run, not yet complete
-	result  Result
+	// failures are errors of members that were only to be verified. They are returned when all is done
+	// for the others.
+	failures []error
+	result   Result
 }
 
 // begin reads what is recorded and refuses what cannot be done.
@@ -150,13 +153,20 @@ func (a *application) begin() error {
 // bind writes pod_state: each interface to the slot that it belongs to.
 func (a *application) bind(context.Context) error {
 	for _, m := range a.members {
+		var own []state.Interface
 		for _, in := range m.Interfaces {
-			if err := a.noteBinding(m, in); err != nil {
+			lost, err := a.hasSuccessor(m, in)
+			if err == nil && !lost {
+				own = append(own, in)
+				err = a.noteBinding(m, in)
+			}
+			if err != nil {
 				return fmt.Errorf("bind interface %s: %w", in.Name, err)
 			}
+			m.gone = m.gone || lost
 		}
 		m.Slot = a.slotOf(m)
-		for _, in := range m.Interfaces {
+		for _, in := range own {
 			if err := a.o.bind(in, m.Slot); err != nil {
 				return fmt.Errorf("bind interface %s: %w", in.Name, err)
 			}
@@ -171,6 +181,10 @@ func (a *application) attach(context.Context) error {
 		if !m.bind && !a.req.Verify {
 			continue
 		}
+		if m.gone {
+			a.result.Gone = append(a.result.Gone, m.Attachment)
+			continue
+		}
 		for i := range m.Interfaces {
 			in := &m.Interfaces[i]
 			err := a.attachInterface(m, in)
@@ -178,7 +192,7 @@ func (a *application) attach(context.Context) error {
 				m.gone = true
 				continue
 			}
-			if err != nil {
+			if err := a.failedAt(m, err); err != nil {
 				return err
 			}
 		}
@@ -213,13 +227,17 @@ func (a *application) attachInterface(m *member, in *state.Interface) error {
 // verify asks the kernel whether the interfaces of Bind, or all, are in force.
 func (a *application) verify(context.Context) error {
 	for _, m := range a.members {
-		if m.gone || (!m.bind && !a.req.Verify) {
+		if m.gone || m.failed || (!m.bind && !a.req.Verify) {
 			continue
 		}
 		for i := range m.Interfaces {
 			mode, err := a.o.verify(m.Interfaces[i], m.Slot)
 			if err != nil {
-				return fmt.Errorf("interface %s: %w", m.Interfaces[i].Name, err)
+				err = fmt.Errorf("interface %s: %w", m.Interfaces[i].Name, err)
+				if err := a.failedAt(m, err); err != nil {
+					return err
+				}
+				continue
 			}
 			m.Interfaces[i].Mode = string(mode)
 		}
@@ -233,7 +251,9 @@ func (a *application) record(context.Context) error {
 		if m.gone {
 			continue
 		}
-		m.Phase = state.PhaseEnforced
+		if !m.failed {
+			m.Phase = state.PhaseEnforced
+		}
 		if !m.bind && reflect.DeepEqual(m.Attachment, m.recorded) {
 			continue
 		}

@@ -16,6 +16,18 @@ type member struct {
 	recorded state.Attachment // as its record says
 	bind     bool             // asked for by Bind
 	gone     bool
+	failed   bool // it could not be verified
+}
+
+// failedAt is what an error with a member means for the run: it ends with one of Bind, and goes on for
+// the others.
+func (a *application) failedAt(m *member, err error) error {
+	if err == nil || m.bind {
+		return err
+	}
+	m.failed = true
+	a.failures = append(a.failures, err)
+	return nil
 }
 
 // bound completes an attachment of Bind with what an earlier run recorded of it: an interface that
@@ -75,6 +87,26 @@ func (a *application) intent(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// hasSuccessor tells whether a member has lost an interface to a later attachment: indexes are used
+// again, and a plugin that makes the veth inside the sandbox gets the same one every time. A record that
+// no DEL has ended must not touch what is bound there now.
+func (a *application) hasSuccessor(m *member, in state.Interface) (bool, error) {
+	if m.bind {
+		return false, nil
+	}
+	p, bound, err := a.o.podState(in.Ifindex)
+	if err != nil || !bound || int32(p.Pod-in.PodID) <= 0 { // ids only rise
+		return false, err
+	}
+	all, err := a.e.store.ListAttachments()
+	for _, other := range all {
+		if slices.ContainsFunc(other.Interfaces, func(i state.Interface) bool { return i.PodID == p.Pod }) {
+			return true, nil
+		}
+	}
+	return false, err // nobody's: the id was changed by hand
 }
 
 // slotOf is the slot of a member: a new pod gets Create, a running one stays where it was, followed
