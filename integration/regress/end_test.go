@@ -138,7 +138,7 @@ func (g *ground) sniff(ns *testenv.NetNS) *sniffer {
 			return err
 		}
 		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20_000}))
 	})
 	s, stop, done := &sniffer{}, make(chan struct{}), make(chan struct{})
 	go func() {

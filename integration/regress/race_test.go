@@ -16,9 +16,9 @@ import (
 // every pod's program is the pinned one, its binding the recorded one, the kernel's rules the compiled
 // ones, and the last edit is in force. After the last DEL nothing is left.
 func TestRaces(t *testing.T) {
-	lives := 6 // of each pod
+	lives := 3 // of each pod
 	if testing.Short() {
-		lives = 2
+		lives = 1
 	}
 	const pods, identifiers = 64, 16
 	g := newGround(t, options{})

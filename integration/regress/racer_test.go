@@ -78,7 +78,7 @@ func (g *ground) knockAll(all []*racer) (end func()) {
 	g.t.Helper()
 	r := &rain{stop: make(chan struct{})}
 	var sent atomic.Int64
-	r.every(2*time.Millisecond, func() {
+	r.every(20*time.Millisecond, func() {
 		for _, racer := range all {
 			if !racer.open.Load() {
 				continue
