@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -99,32 +101,48 @@ func remove(path string) error {
 // is wrong with the others.
 func list[T any](s Store, dir string, key func(T) string) ([]T, error) {
 	folder := filepath.Join(s.dir, dir)
-	entries, err := os.ReadDir(folder)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
+	found, err := names(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list records: %w", err)
 	}
 	var records []T
 	var errs []error
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), suffix) || strings.HasPrefix(e.Name(), tempPrefix) {
-			continue
-		}
-		path := filepath.Join(folder, e.Name())
+	for _, name := range found {
+		path := filepath.Join(folder, name)
 		var r T
 		switch err := read(path, &r); {
 		case errors.Is(err, os.ErrNotExist): // deleted since the folder was read
 		case err != nil:
 			errs = append(errs, err)
-		case key(r)+suffix != e.Name():
+		case key(r)+suffix != name:
 			errs = append(errs, fmt.Errorf("read record %s: %w: content belongs to %s", path, ErrCorrupt, key(r)))
 		default:
 			records = append(records, r)
 		}
 	}
 	return records, errors.Join(errs...)
+}
+
+// names lists the files of records. On a tmpfs, one that is replaced while the folder is read may be left
+// out, though there is no moment without it: it is read until two times in a row bring nothing new.
+func names(folder string) ([]string, error) {
+	found := map[string]bool{}
+	for same := 0; same < 2; same++ {
+		entries, err := os.ReadDir(folder)
+		if errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			name := e.Name()
+			if !found[name] && strings.HasSuffix(name, suffix) && !strings.HasPrefix(name, tempPrefix) {
+				found[name], same = true, -1
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
 }
 
 // SweepTemp removes temporary files that a killed process left, those older than age.

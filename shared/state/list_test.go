@@ -1,0 +1,50 @@
+package state
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// On a tmpfs, where records are, reading a folder can leave out a file that is replaced meanwhile.
+func TestListMissesNoRecordThatIsBeingReplaced(t *testing.T) {
+	const shm, tmpfsMagic, count = "/dev/shm", 0x01021994, 300
+	var fs unix.Statfs_t
+	if err := unix.Statfs(shm, &fs); err != nil || fs.Type != tmpfsMagic {
+		t.Skip("no tmpfs at " + shm)
+	}
+	dir, err := os.MkdirTemp(shm, "latch-state-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(dir)
+	s := New(dir)
+	write := func(i int) {
+		if err := s.WriteAttachment(Attachment{ContainerID: fmt.Sprint(i % count), IfName: "eth0"}); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range count {
+		write(i)
+	}
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; !stop.Load(); i++ {
+			write(i)
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	defer func() { stop.Store(true); <-done }()
+	for range 200 {
+		all, err := s.ListAttachments()
+		if err != nil || len(all) != count {
+			t.Fatalf("%d records of %d, %v", len(all), count, err)
+		}
+	}
+}
