@@ -32,6 +32,7 @@ func place(command string, args []string) int {
 	f.StringVar(&o.Bpffs, "bpffs", "/sys/fs/bpf", "mount point of bpffs")
 	f.StringVar(&o.StateDir, "state-dir", install.DefaultStateDir, "records and locks")
 	var wait time.Duration
+	var stay bool
 	if command == "install" {
 		placeFlags(f, &o.Config)
 		f.StringVar(&o.Plugin, "plugin", "", "binary of the plugin; default the one beside latchd")
@@ -39,6 +40,7 @@ func place(command string, args []string) int {
 	} else {
 		f.StringVar(&o.Name, "conflist-name", install.DefaultName, "name of our own configuration")
 		f.DurationVar(&wait, "timeout", time.Minute, "give up after this")
+		f.BoolVar(&stay, "stay", false, "do not end when done, as the container of a DaemonSet must not")
 	}
 	err := f.Parse(args)
 	if err == nil {
@@ -55,7 +57,7 @@ func place(command string, args []string) int {
 	if command == "install" {
 		err = install.Install(o)
 	} else {
-		err = uninstall(o, wait)
+		err = uninstall(o, wait, stay)
 	}
 	if err != nil {
 		o.Log.Error(command, "error", err)
@@ -64,10 +66,17 @@ func place(command string, args []string) int {
 	return 0
 }
 
-func uninstall(o install.Options, wait time.Duration) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+func uninstall(o install.Options, wait time.Duration, stay bool) error {
+	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(signals, wait)
 	defer cancel()
-	return install.Uninstall(ctx, o)
+	if err := install.Uninstall(ctx, o); err != nil {
+		return err
+	}
+	o.Log.Info("nothing of Latch is left on this node but its logs")
+	if stay {
+		<-signals.Done()
+	}
+	return nil
 }

@@ -19,16 +19,16 @@ import (
 
 // serve follows policy until the context ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
+	around, err := startSurroundings(ctx, o, log) // first: another agent may have the addresses, too
+	if err != nil {
+		return err
+	}
+	defer around.stop()
 	observation, err := newObservation(o.observe, log)
 	if err != nil {
 		return err
 	}
 	defer observation.close()
-	around, err := startSurroundings(ctx, o, log)
-	if err != nil {
-		return err
-	}
-	defer around.stop()
 	e, err := enforce.Open(ctx, enforce.Config{
 		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log,
 		FreeCounters: observation.metrics.FreeCounters,
