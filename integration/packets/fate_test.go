@@ -181,4 +181,3 @@ func (g *ground) stateless(what string, run func()) {
 		g.t.Errorf("%s: %d flows more", what, after-before)
 	}
 }
-

@@ -2,6 +2,7 @@ package packets
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -18,7 +19,15 @@ const (
 	rst = testenv.RST
 )
 
-// icmp4 and icmp6 are messages by type and code; rest is what stands between the checksum and the quote.
+// segment is a TCP segment that a stack takes for one of its connection.
+func segment(src, dst string, flags testenv.TCPFlags, seq, next uint32, payload ...byte) []byte {
+	s, d := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(s.Port()), DstPort: layers.TCPPort(d.Port()), Seq: seq, Ack: next, Window: 65535,
+		FIN: flags&fin != 0, SYN: flags&syn != 0, RST: flags&rst != 0, PSH: flags&testenv.PSH != 0, ACK: flags&ack != 0}
+	return testenv.Build(testenv.IP(s.Addr(), d.Addr(), layers.IPProtocolTCP), tcp, gopacket.Payload(payload))
+}
+
+// icmpKind is a message by type and code in both families.
 type icmpKind struct{ kind4, code4, kind6, code6 uint8 }
 
 var (
