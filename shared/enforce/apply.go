@@ -85,6 +85,10 @@ func (e *Enforcer) Apply(ctx context.Context, held *lock.Held, req Request) (Res
 		{"verify", a.verify},
 		{"record", a.record},
 	} {
+		// A writer that was stopped for long must not go on when another may have taken its place.
+		if err := held.Current(); err != nil {
+			return a.result, fmt.Errorf("%s: %w", step.name, err)
+		}
 		if err := step.run(ctx); err != nil {
 			return a.result, fmt.Errorf("%s: %w", step.name, err)
 		}

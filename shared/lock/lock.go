@@ -78,6 +78,23 @@ func (h *Held) IDs() []identity.Identifier { return slices.Clone(h.ids) }
 // Held tells whether the node is locked by h now.
 func (h *NodeHeld) Held() bool { return h != nil && h.held() }
 
+// Current returns an error when the file of a lock is not the one that was locked any more: somebody
+// removed it by hand, and another process may hold a lock of the same name.
+func (h *Held) Current() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.files {
+		current, err := f.current()
+		if err != nil {
+			return fmt.Errorf("lock %s: %w", f.path, err)
+		}
+		if !current {
+			return fmt.Errorf("lock %s: the file was removed while the lock was held", f.path)
+		}
+	}
+	return nil
+}
+
 // MustCover panics unless h covers the identifier: to write without the lock is a mistake of the
 // program, and no error handling could put it right.
 func MustCover(h *Held, id identity.Identifier) {

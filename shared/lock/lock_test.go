@@ -228,3 +228,38 @@ func TestLockOnRemovedFileIsNotCurrent(t *testing.T) {
 	}
 	check("after another made the file again", false)
 }
+
+// Whoever is about to write can find out that its lock file was removed under it.
+func TestCurrent(t *testing.T) {
+	d := New(t.TempDir())
+	id := identity.Of("ns", nil)
+	held, err := d.Acquire(context.Background(), time.Second, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Current(); err != nil {
+		t.Errorf("just taken: %v", err)
+	}
+	if err := os.Remove(filepath.Join(d.Path(), string(id)+".lock")); err != nil {
+		t.Fatal(err)
+	}
+	if held.Current() == nil {
+		t.Error("nothing is said of a removed file")
+	}
+	other, err := d.Acquire(context.Background(), time.Second, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.Current() == nil {
+		t.Error("nothing is said of a file of another")
+	}
+	if err := held.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Current(); err != nil {
+		t.Errorf("the other's: %v", err)
+	}
+	if err := other.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
