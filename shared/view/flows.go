@@ -71,15 +71,17 @@ func (n *Node) Flows(pods []Pod) ([]Flow, error) {
 		}
 	}
 	r := flowReader{now: bpf.Now(), timeouts: k.node.At(0).Timeouts, owners: owners, all: all}
-	err = errors.Join(
-		each(k.maps["flows4"], func(key bpf.FlowKey4, f bpf.Flow) {
-			var b [4]byte
-			binary.NativeEndian.PutUint32(b[:], key.Remote)
-			r.add(key.Pod, netip.AddrFrom4(b), key.Lport, key.Rport, key.Proto, key.Local, f)
-		}),
-		each(k.maps["flows6"], func(key bpf.FlowKey6, f bpf.Flow) {
-			r.add(key.Pod, netip.AddrFrom16(key.Remote), key.Lport, key.Rport, key.Proto, key.Local, f)
-		}))
+	add4 := func(key bpf.FlowKey4, f bpf.Flow) {
+		var b [4]byte
+		binary.NativeEndian.PutUint32(b[:], key.Remote)
+		r.add(key.Pod, netip.AddrFrom4(b), key.Lport, key.Rport, key.Proto, key.Local, f)
+	}
+	add6 := func(key bpf.FlowKey6, f bpf.Flow) {
+		r.add(key.Pod, netip.AddrFrom16(key.Remote), key.Lport, key.Rport, key.Proto, key.Local, f)
+	}
+	// The spill tables hold what pods have beyond their share.
+	err = errors.Join(each(k.maps["flows4"], add4), each(k.maps["spill4"], add4),
+		each(k.maps["flows6"], add6), each(k.maps["spill6"], add6))
 	slices.SortFunc(r.flows, func(a, b Flow) int {
 		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Idle, b.Idle), a.Remote.Compare(b.Remote),
 			cmp.Compare(a.LocalPort, b.LocalPort))
