@@ -357,6 +357,8 @@ func TestKindsOfDivergences(t *testing.T) {
 		"binding of interface 3 as pod 4":                      "orphan-binding",
 		"link pin 3_to_pod":                                    "orphan-link",
 		"slots of identifier " + string(idOf("t1")):            "orphan-slots",
+		"record of attachment c1/eth0 was lost":                "record",
+		"pinned objects were gone: x":                          "pins",
 		"attachment without interface":                         "gone",
 		"something new":                                        "other",
 	} {
