@@ -36,7 +36,7 @@ func status(_ context.Context, c *call) error {
 		return notAvailable(errors.New("latchd has not reported yet"))
 	case err != nil:
 		return notAvailable(err)
-	case !s.Ready:
+	case !s.Ready && !s.Degraded: // a runtime takes the whole node for not ready
 		return notAvailable(fmt.Errorf("latchd is not ready: %s", s.Message))
 	case time.Since(s.UpdatedAt) > silence:
 		return notAvailable(fmt.Errorf("latchd has not reported since %s", s.UpdatedAt.Format(time.RFC3339)))

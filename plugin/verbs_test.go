@@ -202,6 +202,8 @@ func TestStatus(t *testing.T) {
 	write(`{"ready":true,"updatedAt":"` + time.Now().Add(-11*time.Second).Format(time.RFC3339) + `"}`)
 	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
 	n.wantRefused(nil, cniErr, 50, "has not reported since")
+	write(`{"ready":false,"degraded":true,"message":"some identifiers are not up to date","updatedAt":"` + time.Now().Format(time.RFC3339) + `"}`)
+	n.mustCall("STATUS", nil, conf)
 	write(`{"ready":true,"updatedAt":"` + time.Now().Format(time.RFC3339) + `"}`)
 	if stdout := n.mustCall("STATUS", nil, conf); stdout != "" {
 		t.Errorf("stdout %q, want nothing", stdout)

@@ -192,7 +192,7 @@ func (d *daemon) reportStatus(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			stopped := d.status()
-			stopped.Ready, stopped.Stopped, stopped.Message = false, true, "latchd has stopped; what it left stays in force"
+			stopped.Ready, stopped.Degraded, stopped.Stopped, stopped.Message = false, false, true, "latchd has stopped; what it left stays in force"
 			if err := d.store.WriteStatus(stopped); err != nil {
 				d.log.Error("write status", "error", err)
 			}
@@ -219,6 +219,7 @@ func (d *daemon) status() state.Status {
 		st.Ready, st.Message = false, "policy has not been read yet"
 	}
 	d.source.report(&st)
+	others := st.Ready // what follows is about single pods: it must not keep the others from being started
 	for id, err := range d.reconciler.Errors() {
 		st.Ready, st.Message = false, "some identifiers are not up to date"
 		st.Problems = append(st.Problems, state.Problem{Object: "identifier " + string(id), Message: err.Error()})
@@ -226,5 +227,6 @@ func (d *daemon) status() state.Status {
 	if reason := d.observation.monitor.Reason(); st.Ready && reason != "" {
 		st.Ready, st.Message = false, reason
 	}
+	st.Degraded = others && !st.Ready
 	return st
 }

@@ -43,7 +43,8 @@ func (s Store) DeleteSettings() error { return remove(filepath.Join(s.dir, fileS
 type Status struct {
 	Ready     bool      `json:"ready"`
 	Message   string    `json:"message,omitempty"`
-	Stopped   bool      `json:"stopped,omitempty"` // the last word of a latchd that ended in order
+	Degraded  bool      `json:"degraded,omitempty"` // not ready because of single pods or identifiers only: others can be started
+	Stopped   bool      `json:"stopped,omitempty"`  // the last word of a latchd that ended in order
 	Node      string    `json:"node,omitempty"`
 	Mode      string    `json:"mode,omitempty"` // enforcing mode
 	Problems  []Problem `json:"problems,omitempty"`
