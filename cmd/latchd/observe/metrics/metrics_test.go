@@ -1,28 +1,17 @@
 package metrics
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
-	"sigs.k8s.io/yaml"
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
-	"github.com/latch-cni/latch/cmd/latchd/observe/reference"
 	"github.com/latch-cni/latch/cmd/latchd/reconcile"
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/policy"
@@ -35,12 +24,12 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // ground is metrics over the kernel's maps, without a node around them.
 type ground struct {
 	*Metrics
-	t     *testing.T
+	t     testing.TB
 	maps  map[string]*ebpf.Map
 	store state.Store
 }
 
-func newGround(t *testing.T, d Detail) *ground {
+func newGround(t testing.TB, d Detail) *ground {
 	t.Helper()
 	testenv.RequireRoot(t)
 	objects, err := bpf.Load(bpf.Sizes{Flows4: 1024, Flows6: 1024, Frags: 64})
@@ -247,106 +236,6 @@ func TestFlowsAreCounted(t *testing.T) {
 	}
 }
 
-// everything is a registry in which no metric is missing.
-func everything(t *testing.T) *ground {
-	g := newGround(t, DetailIdentifier)
-	g.slot(5, "t1")
-	g.count(5, bpf.ReasonPolicy, 0, 1)
-	g.count(5, bpf.ReasonPolicy, 1, 1)
-	if err := g.CountFlows(); err != nil {
-		t.Fatal(err)
-	}
-	g.Observer().Diverged("eth1: to_pod was not in force")
-	return g
-}
-
-func TestNamesAreByConvention(t *testing.T) {
-	g := everything(t)
-	w := httptest.NewRecorder()
-	g.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if w.Code != 200 {
-		t.Fatalf("scrape: %d %s", w.Code, w.Body)
-	}
-	problems, err := promlint.New(strings.NewReader(w.Body.String())).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "latch_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
-		}
-	}
-}
-
-// own are our metrics, by name.
-func (g *ground) own() map[string]*dto.MetricFamily {
-	own := g.gather()
-	maps.DeleteFunc(own, func(name string, _ *dto.MetricFamily) bool { return !strings.HasPrefix(name, "latch_") })
-	return own
-}
-
-func TestReference(t *testing.T) {
-	own := everything(t).own()
-	var b strings.Builder
-	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		f := own[name]
-		var labels []string
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, "`"+l.GetName()+"`")
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), strings.Join(labels, " "), f.GetHelp())
-	}
-	reference.Check(t, "metrics.md", "metrics", b.String())
-
-	var of []string
-	for _, k := range kinds {
-		of = append(of, k.kind)
-	}
-	reference.Mentions(t, "metrics.md", "Kinds of divergences", of...)
-	of = nil
-	for _, s := range health.States() {
-		of = append(of, string(s))
-	}
-	reference.Mentions(t, "metrics.md", "States of attachments", of...)
-}
-
-// What alerts and dashboards ask for is there.
-func TestMonitoringAsksForMetricsThatExist(t *testing.T) {
-	own := everything(t).own()
-	dir := filepath.Join(reference.Root(t), "conf", "monitoring")
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%v: %d files", err, len(files))
-	}
-	for _, f := range files {
-		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var content any
-		switch filepath.Ext(f.Name()) {
-		case ".yaml":
-			err = yaml.UnmarshalStrict(raw, &content)
-		case ".json":
-			err = json.Unmarshal(raw, &content)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", f.Name(), err)
-		}
-		asked := regexp.MustCompile(`\blatch_[a-z0-9_]+`).FindAllString(string(raw), -1)
-		if len(asked) == 0 {
-			t.Errorf("%s asks for nothing", f.Name())
-		}
-		for _, name := range asked {
-			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
-			if h := own[base]; own[name] == nil && (h == nil || h.GetType() != dto.MetricType_HISTOGRAM) {
-				t.Errorf("%s asks for %s, which there is not", f.Name(), name)
-			}
-		}
-	}
-}
-
 func TestKindsOfDivergences(t *testing.T) {
 	for what, want := range map[string]string{
 		"eni1: to_pod was not in force":                        "hook",
@@ -364,6 +253,23 @@ func TestKindsOfDivergences(t *testing.T) {
 	} {
 		if got := kindOf(what); got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+}
+
+// The tables as full as they can be.
+func BenchmarkScrape(b *testing.B) {
+	g := newGround(b, DetailNamespace)
+	for i := range uint32(bpf.MaxCounters - 100) {
+		slot := bpf.FirstSlot + i/4
+		if i%4 == 0 {
+			g.slot(slot, fmt.Sprintf("ns-%d", i%100))
+		}
+		g.count(slot, bpf.Reason(i%4), 0, 1)
+	}
+	for b.Loop() {
+		if _, err := g.Registry().Gather(); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
