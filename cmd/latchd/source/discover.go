@@ -17,6 +17,10 @@ import (
 const (
 	discovery         = "discovery" // name of the question for custom kinds in progress
 	discoveryPatience = 10 * time.Second
+
+	// An API server that is starting denies custom kinds before it has found them.
+	confirmAbsence = 3 * time.Second
+	confirmPause   = 500 * time.Millisecond
 )
 
 // discover looks for the custom kinds until all are there. No answer is not the answer that they are
@@ -34,11 +38,14 @@ func (s *Source) discover(ctx context.Context) {
 			pause = failed.Step()
 		} else {
 			failed = backoff
-			if s.progress.found(served) {
+			all, certain := s.progress.found(served)
+			if all {
 				return
 			}
 			s.settle()
-			pause = absent.Step()
+			if pause = confirmPause; certain {
+				pause = absent.Step()
+			}
 		}
 		sleep(ctx, pause)
 	}

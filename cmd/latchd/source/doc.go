@@ -10,7 +10,8 @@
 // changed, and finds out by itself what went while nobody watched. So the memory needed depends on
 // the policies of the cluster and the pods of the node, never on the pods of other nodes.
 //
-// Kinds that the API server does not know are waited for and are no error. The list of pods in the
+// Kinds that the API server does not know are waited for and are no error; that it does not is believed
+// after a while, since one that is starting finds them late. The list of pods in the
 // endpoints objects is cut to this node, so these kinds start when the node's addresses are known; when
 // the addresses change, they are listed again.
 //

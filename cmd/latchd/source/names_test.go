@@ -143,6 +143,7 @@ func start(t *testing.T, s *server, r *recorder, addrs ...netip.Addr) *Source {
 	if err != nil {
 		t.Fatal(err)
 	}
+	src.progress.confirm = 700 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { src.Run(ctx) })

@@ -13,7 +13,8 @@ type progress struct {
 	mu      sync.Mutex
 	kinds   []*kind
 	exists  map[*kind]chan struct{} // closed once the API server has the kind
-	absent  map[*kind]bool          // it said that it has not
+	lacked  map[*kind]time.Time     // since when it says that it has not
+	confirm time.Duration           // after which that is believed
 	listed  map[*kind]bool          // delivered whole at least once
 	failing map[string]failure      // by name of kind
 	node    chan struct{}           // closed once the node's addresses are known and in use
@@ -28,8 +29,8 @@ type failure struct {
 func newProgress(kinds []*kind, now func() time.Time) *progress {
 	p := &progress{
 		now: now, kinds: kinds,
-		exists: map[*kind]chan struct{}{}, absent: map[*kind]bool{}, listed: map[*kind]bool{},
-		failing: map[string]failure{}, node: make(chan struct{}),
+		exists: map[*kind]chan struct{}{}, lacked: map[*kind]time.Time{}, confirm: confirmAbsence,
+		listed: map[*kind]bool{}, failing: map[string]failure{}, node: make(chan struct{}),
 	}
 	for _, k := range kinds {
 		p.exists[k] = make(chan struct{})
@@ -58,31 +59,43 @@ func (p *progress) note(name string, err error) (first, last bool) {
 	return before == 0 && len(p.failing) > 0, before > 0 && len(p.failing) == 0
 }
 
-// found takes over which custom kinds there are, and says whether all are.
-func (p *progress) found(served map[string]bool) bool {
+// found takes over which custom kinds there are. It says whether all are, and whether it is certain of
+// those that are not.
+func (p *progress) found(served map[string]bool) (all, certain bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := true
+	all, certain = true, true
 	for _, k := range p.kinds {
-		if !k.custom {
+		if !k.custom || isClosed(p.exists[k]) { // also if it is not there any more: what was known of it stays
 			continue
 		}
-		if !served[k.resource] {
-			select {
-			case <-p.exists[k]: // it was there: what was known stays, as with any answer that fails
-			default:
-				p.absent[k], all = true, false
-			}
-			continue
-		}
-		p.absent[k] = false
-		select {
-		case <-p.exists[k]:
-		default:
+		if served[k.resource] {
+			delete(p.lacked, k)
 			close(p.exists[k])
+			continue
 		}
+		all = false
+		if p.lacked[k].IsZero() {
+			p.lacked[k] = p.now()
+		}
+		certain = certain && p.isAbsent(k)
 	}
-	return all
+	return all, certain
+}
+
+// isAbsent says whether the API server has said for long enough that it does not have a kind.
+func (p *progress) isAbsent(k *kind) bool {
+	since := p.lacked[k]
+	return !since.IsZero() && p.now().Sub(since) >= p.confirm
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // complete notes that a kind was delivered, and says whether it is the first time.
@@ -119,13 +132,11 @@ func (p *progress) isSynced() bool {
 // missing names what has to come before everything has been delivered.
 func (p *progress) missing() []string {
 	var out []string
-	select {
-	case <-p.node:
-	default:
+	if !isClosed(p.node) {
 		out = append(out, "addresses of the node")
 	}
 	for _, k := range p.kinds {
-		if !p.listed[k] && !p.absent[k] {
+		if !p.listed[k] && !p.isAbsent(k) {
 			out = append(out, k.resource)
 		}
 	}
@@ -150,7 +161,7 @@ func (p *progress) status() Status {
 		st.Missing = p.missing()
 	}
 	for _, k := range p.kinds {
-		if p.absent[k] {
+		if p.isAbsent(k) {
 			st.Absent = append(st.Absent, k.resource)
 		}
 	}

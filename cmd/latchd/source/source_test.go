@@ -69,6 +69,27 @@ func TestAbsentKindsAreWaitedFor(t *testing.T) {
 	}
 }
 
+// TestKindsThatAppearAtOnceAreWaitedFor does not believe a server that is only starting.
+func TestKindsThatAppearAtOnceAreWaitedFor(t *testing.T) {
+	s, r := newServer(t), newRecorder()
+	s.put(&v1alpha1.ClusterNetworkPolicy{ObjectMeta: meta("", "c")})
+	start(t, s, r, here...)
+	time.Sleep(300 * time.Millisecond)
+	if r.isSynced() {
+		t.Error("synced on the first answer that kinds are absent")
+	}
+	s.serve(allCustom...)
+	eventually(t, "synced", r.isSynced)
+	if diff := cmp.Diff([]string{"ClusterNetworkPolicy c"}, r.names()); diff != "" {
+		t.Error(diff)
+	}
+	r.look(func() {
+		if len(r.complete) != 3 || r.synced != 1 {
+			t.Errorf("synced %d times with %q, want once with all kinds", r.synced, r.complete)
+		}
+	})
+}
+
 // TestHangingListHoldsSyncBack waits for a kind that is there, whatever the others do.
 func TestHangingListHoldsSyncBack(t *testing.T) {
 	s, r := newServer(t, allCustom...), newRecorder()
