@@ -87,12 +87,27 @@ func (a *api) apply(o object) error {
 	return a.do("PATCH", pathOf(o)+"?fieldManager=test&force=true&fieldValidation=Strict", "application/apply-patch+yaml", o, nil)
 }
 
+// accepts asks whether an object could be applied.
+func (a *api) accepts(o object) error {
+	return a.do("PATCH", pathOf(o)+"?dryRun=All&fieldManager=test&force=true&fieldValidation=Strict", "application/apply-patch+yaml", o, nil)
+}
+
 // remove deletes an object at once, without waiting for a kubelet.
 func (a *api) remove(path string) error {
 	return a.do("DELETE", path, "application/json", object{"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}, nil)
 }
 
+// applyFile applies every object of a file.
 func (a *api) applyFile(t *testing.T, file string) {
+	t.Helper()
+	for _, o := range objectsOf(t, file) {
+		if err := a.apply(o); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+}
+
+func objectsOf(t *testing.T, file string) (out []object) {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -103,10 +118,9 @@ func (a *api) applyFile(t *testing.T, file string) {
 		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if err := a.apply(o); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		out = append(out, o)
 	}
+	return out
 }
 
 // clusterWide are the resources without a namespace.

@@ -5,8 +5,21 @@ import (
 	"testing"
 )
 
-// testConf checks the ServiceAccount: it reads what latchd needs and nothing else.
+// testConf checks that the API server takes the manifests as they are, and what the ServiceAccount may
+// do: it reads what latchd needs and nothing else.
 func testConf(t *testing.T, cp *controlPlane) {
+	for _, file := range []string{"daemonset.yaml", "uninstall/daemonset.yaml", "samples/shop.yaml"} {
+		for _, o := range objectsOf(t, "../../conf/"+file) {
+			if ns, ok := o["metadata"].(object)["namespace"].(string); ok {
+				if err := cp.apply(object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": ns}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := cp.accepts(o); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
 	latchd := &api{base: cp.base, token: cp.serviceAccountToken(t), http: cp.http}
 	aws := "/apis/networking.k8s.aws/v1alpha1/"
 	for _, path := range []string{

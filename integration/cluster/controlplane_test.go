@@ -27,16 +27,20 @@ type controlPlane struct {
 	*api   // as administrator
 	dir    string
 	ns     *harness.NetNS
+	args   []string // more arguments of kube-apiserver
 	apiBin string
 	etcd   *harness.Process
 	server *harness.Process
 }
 
+// noServiceAccounts lets pods be created without a ServiceAccount, which nobody makes here.
+const noServiceAccounts = "--disable-admission-plugins=ServiceAccount"
+
 // startControlPlane starts both, with the CRDs and the ServiceAccount of conf, and ends them with the
 // test.
-func startControlPlane(t *testing.T) *controlPlane {
+func startControlPlane(t *testing.T, args ...string) *controlPlane {
 	t.Helper()
-	cp := &controlPlane{dir: t.TempDir(), apiBin: part(t, k8sDir(), "kube-apiserver")}
+	cp := &controlPlane{dir: t.TempDir(), args: args, apiBin: part(t, k8sDir(), "kube-apiserver")}
 	etcd := part(t, k8sDir(), "etcd")
 	var err error
 	if cp.ns, err = harness.NewNetNS(cp.dir, "netns"); err != nil {
@@ -98,14 +102,14 @@ func (cp *controlPlane) writeKeys() error {
 // startServer starts kube-apiserver and waits until it is ready.
 func (cp *controlPlane) startServer(t *testing.T) {
 	t.Helper()
+	args := append([]string{"--etcd-servers=http://127.0.0.1:2379", "--cert-dir=" + cp.path("certs"),
+		"--bind-address=127.0.0.1", "--secure-port=16443", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.96.0.0/16", "--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + cp.path("sa.key"), "--service-account-signing-key-file=" + cp.path("sa.key"),
+		"--token-auth-file=" + cp.path("tokens.csv"), "--authorization-mode=RBAC",
+		"--allow-privileged=true", "--profiling=false"}, cp.args...)
 	err := cp.ns.Do(func() (err error) {
-		cp.server, err = harness.Start(cp.path("apiserver.log"), cp.apiBin, "--etcd-servers=http://127.0.0.1:2379", "--cert-dir="+cp.path("certs"),
-			"--bind-address=127.0.0.1", "--secure-port=16443", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-			"--service-cluster-ip-range=10.96.0.0/16", "--service-account-issuer=https://kubernetes.default.svc",
-			"--service-account-key-file="+cp.path("sa.key"), "--service-account-signing-key-file="+cp.path("sa.key"),
-			"--token-auth-file="+cp.path("tokens.csv"), "--authorization-mode=RBAC",
-			"--disable-admission-plugins=ServiceAccount", "--allow-privileged=true", "--profiling=false",
-			"--shutdown-delay-duration=0s")
+		cp.server, err = harness.Start(cp.path("apiserver.log"), cp.apiBin, args...)
 		return err
 	})
 	if err != nil {

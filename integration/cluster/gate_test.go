@@ -27,18 +27,10 @@ type gate struct {
 	cut  map[*context.CancelFunc]bool
 }
 
-// openGate listens in the node's namespace.
-func openGate(t *testing.T, ns *harness.NetNS, cp *controlPlane) *gate {
+// openGate listens in the node's namespace, at addresses that are in the API server's certificate.
+func openGate(t *testing.T, ns *harness.NetNS, cp *controlPlane, addrs ...string) *gate {
 	t.Helper()
 	g := &gate{held: map[string]chan struct{}{}, seen: map[string]int{}, cut: map[*context.CancelFunc]bool{}}
-	var l net.Listener
-	err := ns.Do(func() (err error) {
-		l, err = net.Listen("tcp", gateAddr)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	target, err := url.Parse(cp.base)
 	if err != nil {
 		t.Fatal(err)
@@ -58,14 +50,22 @@ func openGate(t *testing.T, ns *harness.NetNS, cp *controlPlane) *gate {
 			forward.ServeHTTP(w, r.WithContext(ctx))
 		}
 	})}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		_ = server.ServeTLS(l, cp.path("certs/apiserver.crt"), cp.path("certs/apiserver.key"))
-	}()
+	var wg sync.WaitGroup
+	for _, addr := range addrs {
+		err := ns.Do(func() error {
+			l, err := net.Listen("tcp", addr)
+			if err == nil {
+				wg.Go(func() { _ = server.ServeTLS(l, cp.path("certs/apiserver.crt"), cp.path("certs/apiserver.key")) })
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() {
 		_ = server.Close()
-		<-stopped
+		wg.Wait()
 	})
 	return g
 }

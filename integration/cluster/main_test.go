@@ -66,7 +66,7 @@ var tests = []struct {
 
 func TestCluster(t *testing.T) {
 	testenv.RequireRoot(t)
-	cp := startControlPlane(t)
+	cp := startControlPlane(t, noServiceAccounts)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, cp) })
 	}

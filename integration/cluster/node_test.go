@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type node struct {
 	t    *testing.T
 	cp   *controlPlane
 	gate *gate
+	bin  *harness.Binaries
 	ns   string // namespace of the test
 	next int
 }
@@ -38,7 +40,7 @@ type nodeOptions struct {
 // newNode makes a node and its Node object, and a namespace.
 func newNode(t *testing.T, cp *controlPlane, o nodeOptions) *node {
 	t.Helper()
-	name := filepath.Base(t.Name())
+	name := strings.ToLower(filepath.Base(t.Name()))
 	b, err := harness.Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +57,7 @@ func newNode(t *testing.T, cp *controlPlane, o nodeOptions) *node {
 	if o.strict {
 		mode = "strict"
 	}
-	n := &node{t: t, cp: cp, ns: name}
+	n := &node{t: t, cp: cp, bin: b, ns: name}
 	n.Node, err = harness.NewNode(harness.Config{
 		Name: "n-" + name, Addrs: nodeAddrs, Binaries: b, Kubeconfig: kubeconfig, EnforcingMode: mode,
 		LatchdArgs: append([]string{"--log-level", "debug"}, o.args...),
@@ -64,7 +66,7 @@ func newNode(t *testing.T, cp *controlPlane, o nodeOptions) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.close)
-	n.gate = openGate(t, n.NS, cp)
+	n.gate = openGate(t, n.NS, cp, gateAddr)
 	n.must(cp.apply(object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": n.ns}}))
 	n.register()
 	if !o.idle {
