@@ -134,6 +134,9 @@ func pinned(bpffs string) (map[uint32]bool, error) {
 	ids := map[uint32]bool{}
 	for _, e := range entries {
 		p, err := ebpf.LoadPinnedProgram(filepath.Join(dir, e.Name()), nil)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("look for another policy agent: %w", err)
+		}
 		if err != nil { // unpinned since, or no program
 			continue
 		}
