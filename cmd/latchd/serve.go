@@ -161,6 +161,7 @@ func (d *daemon) deliver(s policydir.Snapshot) {
 			d.log.Warn("policy directory", "problem", p.String())
 		}
 	}
+	d.reconciler.SetUnread(s.Unread)
 	d.once.Do(func() {
 		ids = append(ids, d.world.Synced()...)
 		close(d.synced)

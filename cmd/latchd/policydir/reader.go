@@ -32,19 +32,25 @@ type Snapshot struct {
 	Files    map[string]FileState // by base name
 	Objects  []apis.Object        // in force, every Ref once, ordered by file and position
 	Problems []apis.Problem       // of all files and of the directory
+
+	// Unread says that a file has been broken since the first look: what it said before that, and what
+	// may be in force of it, is not among the objects.
+	Unread bool
 }
 
 // Reader reads the directory again and again, and remembers the last good version of each file. It is
 // not safe for concurrent use.
 type Reader struct {
-	dir   string
-	files map[string]*file
+	dir    string
+	files  map[string]*file
+	looked bool
 }
 
 type file struct {
-	data  []byte // as last read, nil if that failed
-	err   string // of the last read
-	state FileState
+	data   []byte // as last read, nil if that failed
+	unread bool   // broken since the first look
+	err    string // of the last read
+	state  FileState
 }
 
 // NewReader returns a Reader that has read nothing yet.
@@ -83,8 +89,10 @@ func (r *Reader) Read() (changed bool, err error) {
 			continue
 		}
 		f.update(name, data, err)
+		f.unread = f.state.Broken && (f.unread || !r.looked)
 		changed = true
 	}
+	r.looked = true
 	return changed, nil
 }
 
@@ -137,6 +145,7 @@ func (r *Reader) Snapshot() Snapshot {
 	from := map[apis.Ref]manifest.Object{}
 	for _, name := range r.names() {
 		state := r.files[name].state
+		s.Unread = s.Unread || r.files[name].unread
 		problems := slices.Clone(state.Problems)
 		for _, o := range state.Objects {
 			if first, ok := from[o.Ref]; ok {

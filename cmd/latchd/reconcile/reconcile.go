@@ -27,6 +27,7 @@ type Reconciler struct {
 
 	compiled compiled
 	observer Observer
+	unread   unread
 
 	mu   sync.Mutex
 	pods map[podKey]publication // where each local pod was published last
@@ -121,6 +122,9 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 	}
 	defer func() { err = errors.Join(err, unlock(held)) }()
 	desired := v.desired
+	if err := r.unread.keeps(r, id); err != nil {
+		return err
+	}
 	req := enforce.Request{
 		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels,
 		Create: r.compiled.get(desired.CreateKey, desired.Create), Policies: desired.Policies, Pending: desired.Pending,
