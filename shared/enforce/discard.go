@@ -20,6 +20,9 @@ func Discard(ctx context.Context, cfg Config, containerID, ifname string) (bool,
 	}
 	store := state.New(cfg.StateDir)
 	found, err := store.FindAttachments(containerID, ifname)
+	if ifname != "" && errors.Is(err, state.ErrCorrupt) { // as Remove does it
+		return true, store.DeleteAttachment(containerID, ifname)
+	}
 	if err != nil {
 		return true, err
 	}

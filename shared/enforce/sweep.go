@@ -70,7 +70,7 @@ func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 	swept = append(swept, e.sweepDefaults(o)...)
 	slots, err := e.sweepSlots(ctx, o)
 	swept = append(swept, slots...)
-	return swept, errors.Join(append(errs, err, e.pins.SweepTemp(tempAge))...)
+	return swept, errors.Join(append(errs, err, e.pins.SweepTemp(tempAge), e.store.SweepTemp(tempAge), e.store.SweepMembers(tempAge))...)
 }
 
 // recordedIn tells which pod ids and link pins the records account for.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/latch-cni/latch/shared/identity"
 )
@@ -72,6 +73,23 @@ func (s Store) Members(id identity.Identifier) ([]Attachment, error) {
 		}
 	}
 	return found, errors.Join(errs...)
+}
+
+// SweepMembers removes files of members without a record that a killed writer left, those older than age.
+func (s Store) SweepMembers(age time.Duration) error {
+	var errs []error
+	left, _ := filepath.Glob(filepath.Join(s.dir, dirMembers, "*", "*")) // the pattern is good
+	for _, path := range left {
+		st, err := os.Lstat(path)
+		if err != nil || time.Since(st.ModTime()) < age {
+			continue
+		}
+		if _, err := os.Lstat(s.path(dirAttachments, filepath.Base(path))); errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, remove(path))
+			_ = os.Remove(filepath.Dir(path)) // fails while there are others
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // FindAttachments returns the attachment of a container and interface name, or all of the container
