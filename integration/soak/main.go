@@ -17,9 +17,13 @@ import (
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/soak/crash"
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	crash.Helper()
+	os.Exit(run())
+}
 
 func run() int {
 	var o options

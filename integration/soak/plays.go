@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
 	"github.com/latch-cni/latch/integration/soak/stage"
 )
@@ -30,6 +32,7 @@ type play struct {
 
 var plays = []play{
 	{"damage", 0, playDamage},
+	{"crash", 0.3, playCrash},
 }
 
 func playAll(ctx context.Context, o options, only string, r *report) error {
@@ -57,3 +60,30 @@ func playDamage(ctx context.Context, o options, r *report) error {
 		r.figure(out.Damage, "mended after %v, %d slipped through: %s", out.Took.Round(time.Millisecond), out.Slipped, out.Said)
 	})
 }
+
+func playCrash(ctx context.Context, o options, r *report) error {
+	k, err := crash.Kill(ctx, o.stage(), o.rand(), o.Length)
+	r.check("killed at random", err)
+	r.figure("killed at random", "%d plugins (%d had ended), %d latchd, %d versions of policy, %d datagrams, %d lost, %d slipped through",
+		k.Plugin, k.Survived, k.Latchd, k.Versions, k.Sent, k.Lost, k.Slipped)
+	for _, remove := range []bool{false, true} {
+		st, err := crash.Stop(ctx, o.stage(), o.rand(), remove)
+		name := "holder of a lock stopped"
+		if remove {
+			name += ", its file removed"
+		}
+		r.check(name, err)
+		r.figure(name, "after %d tries; the next one said after %v: %s", st.Tries, st.Waited.Round(time.Millisecond), st.Message)
+	}
+	for _, l := range crash.Losses() {
+		r.check(l.Name+", latchd running", crash.Lose(ctx, o.stage(), l, true))
+		r.check(l.Name+", latchd not running", crash.Lose(ctx, o.stage(), l, false))
+	}
+	r.check("disk full", crash.DiskFull(ctx, o.stage()))
+	starved, err := crash.Starve(ctx, o.stage())
+	r.check("starved", err)
+	r.figure("starved", "%d runs, %d refused, %d in force: %v", starved.Runs, starved.Refused, starved.InForce, starved.Messages)
+	return nil
+}
+
+func (o options) rand() *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0)) }

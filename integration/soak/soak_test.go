@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
 	"github.com/latch-cni/latch/integration/soak/stage"
 	"github.com/latch-cni/latch/shared/testenv"
@@ -18,6 +20,7 @@ import (
 // TestMain builds the binaries once and runs the tests in a process that finds them ready-made: what
 // is built belongs to no test and is no leak of one.
 func TestMain(m *testing.M) {
+	crash.Helper()
 	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
 		os.Exit(withBinaries())
 	}
@@ -66,5 +69,57 @@ func TestDamage(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// seeded are the random numbers of a test, the same in every run.
+func seeded() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// Processes that are killed at random instructions leave nothing open and nothing that the next one
+// cannot finish.
+func TestKill(t *testing.T) {
+	k, err := crash.Kill(t.Context(), on(t), seeded(), 4*time.Second)
+	if err != nil {
+		t.Errorf("%+v: %v", k, err)
+	}
+	if k.Plugin == 0 || k.Latchd == 0 || k.Sent == 0 {
+		t.Errorf("nothing was played: %+v", k)
+	}
+}
+
+// A stopped holder of a lock holds up its identifier alone, others say so, and it brings nothing back when
+// it wakes.
+func TestStop(t *testing.T) {
+	for _, remove := range []bool{false, true} {
+		if st, err := crash.Stop(t.Context(), on(t), seeded(), remove); err != nil {
+			t.Errorf("%+v: %v", st, err)
+		}
+	}
+}
+
+// What a node loses is made again, and pods are closed or judged as before meanwhile.
+func TestLose(t *testing.T) {
+	for _, l := range crash.Losses() {
+		for _, running := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, latchd running %v", l.Name, running), func(t *testing.T) {
+				if err := crash.Lose(t.Context(), on(t), l, running); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	if err := crash.DiskFull(t.Context(), on(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without descriptors, memory or permission the plugin refuses or is in force.
+func TestStarve(t *testing.T) {
+	st, err := crash.Starve(t.Context(), on(t))
+	if err != nil {
+		t.Errorf("%+v: %v", st, err)
 	}
 }

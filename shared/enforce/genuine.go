@@ -59,7 +59,13 @@ func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
 	uses := map[string]bool{}
 	for _, id := range ids {
 		name, ours := names[id]
-		if !ours && !constants(id) {
+		if !ours {
+			ours, err = constants(id)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("look at map %d: %w", id, err)
+		case !ours:
 			return fmt.Errorf("it works on map %d, which is not pinned", id)
 		}
 		uses[name] = true
@@ -73,14 +79,14 @@ func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
 }
 
 // constants tells whether a map holds a program's constants: those are not pinned.
-func constants(id ebpf.MapID) bool {
+func constants(id ebpf.MapID) (bool, error) {
 	m, err := ebpf.NewMapFromID(id)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer m.Close()
 	info, err := m.Info()
-	return err == nil && info.Type == ebpf.Array && strings.HasSuffix(info.Name, ".rodata")
+	return err == nil && info.Type == ebpf.Array && strings.HasSuffix(info.Name, ".rodata"), err
 }
 
 // unusable tells whether an error of openObjects means that the pins are no set of objects of ours, and
