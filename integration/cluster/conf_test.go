@@ -43,6 +43,10 @@ func testConf(t *testing.T, cp *controlPlane) {
 		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "x"}, "spec": object{"podSelector": object{}}}, nil))
 	forbidden("delete pods", latchd.do("DELETE", "/api/v1/namespaces/default/pods", "", nil, nil))
 
+	// What an operator applies, apart from the ConfigMap that kustomize makes.
+	cp.applyFile(t, "../../conf/daemonset.yaml")
+	cp.applyFile(t, "../../conf/uninstall/daemonset.yaml")
+
 	// The API server fills in what the CRD says.
 	pe := object{"apiVersion": "networking.k8s.aws/v1alpha1", "kind": "PolicyEndpoint", "metadata": object{"name": "defaults", "namespace": "default"},
 		"spec": object{"policyRef": object{"name": "p", "namespace": "default"},
