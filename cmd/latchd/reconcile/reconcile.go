@@ -145,18 +145,15 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 // retire handles an identifier that no pod has any more. What is still attached keeps its policy
 // until DEL; after that everything goes.
 func (r *Reconciler) retire(ctx context.Context, id identity.Identifier, attached bool) error {
-	if err := r.withdraw(id, nil); err != nil {
-		return err
-	}
-	if attached {
-		return nil
-	}
 	held, err := r.enforcer.Lock(ctx, id)
 	if err != nil {
 		return err
 	}
 	if _, wanted := r.world.Desired(id); wanted {
 		return held.Release() // a pod of it has come meanwhile, and is enqueued
+	}
+	if err := r.withdraw(id, nil); err != nil || attached {
+		return errors.Join(err, held.Release())
 	}
 	if err := r.enforcer.Forget(ctx, held, id); err != nil {
 		return errors.Join(err, held.Release())
