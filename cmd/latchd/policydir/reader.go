@@ -15,8 +15,9 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/manifest"
 )
 
-// maxSize bounds a file. The largest policy that the kernel tables can hold is far smaller.
-const maxSize = 64 << 20
+// maxSize bounds a file: its tree takes up to 170 times as much memory. A policy of 100,000 peers with ports
+// takes half of this.
+const maxSize = 16 << 20
 
 // FileState is what one file contributes.
 type FileState struct {
