@@ -55,7 +55,8 @@ func (b *binding) enforce(ctx context.Context) error {
 			late = !b.pause(deadline)
 			continue
 		case errors.Is(err, enforce.ErrNotPrepared):
-			return b.tryLater("latchd knows its policy, but it is not in the kernel")
+			return b.tryLater("latchd knows its policy, but it is not in the kernel",
+				fmt.Sprintf("latchd is running (is %s its bpffs? latchctl status shows what it could not do)", b.conf.Bpffs))
 		}
 		if err := b.applyUnknown(ctx); err != nil || !b.published() {
 			return err
@@ -138,7 +139,7 @@ func (b *binding) applyUnknown(ctx context.Context) (err error) {
 	case b.conf.UnknownPods == UnknownDefault:
 		verdict = state.DefaultAllow
 	default:
-		return b.tryLater("nothing is known about it")
+		return b.tryLater("nothing is known about it", "latchd is running, and has no Pod object of it for this node")
 	}
 	held, err := b.enforcer.Lock(ctx, b.nameIdentifier())
 	if err != nil {
@@ -173,9 +174,12 @@ func (b *binding) published() bool {
 	return err == nil
 }
 
-func (b *binding) tryLater(why string) error {
-	return types.NewError(types.ErrTryAgainLater,
-		fmt.Sprintf("%s after %s (is latchd running on this node?)", why, b.conf.PolicyWait), "")
+func (b *binding) tryLater(why, whenReady string) error {
+	hint := whenReady
+	if err := watcher(b.conf.StateDir); err != nil {
+		hint = err.Error()
+	}
+	return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%s after %s: %s", why, b.conf.PolicyWait, hint), "")
 }
 
 // takeBack removes what a failed ADD has applied: the pod has not started.

@@ -30,16 +30,24 @@ func status(_ context.Context, c *call) error {
 	if err := probeKernel(); err != nil {
 		return notAvailable(err)
 	}
-	s, err := state.New(c.conf.StateDir).ReadStatus()
+	if err := watcher(c.conf.StateDir); err != nil {
+		return notAvailable(err)
+	}
+	return nil
+}
+
+// watcher tells whether latchd publishes policy, by its own report.
+func watcher(stateDir string) error {
+	s, err := state.New(stateDir).ReadStatus()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return notAvailable(errors.New("latchd has not reported yet"))
+		return fmt.Errorf("latchd has not reported yet in %s", stateDir)
 	case err != nil:
-		return notAvailable(err)
+		return err
 	case !s.Ready && !s.Degraded: // a runtime takes the whole node for not ready
-		return notAvailable(fmt.Errorf("latchd is not ready: %s", s.Message))
+		return fmt.Errorf("latchd is not ready: %s", s.Message)
 	case time.Since(s.UpdatedAt) > silence:
-		return notAvailable(fmt.Errorf("latchd has not reported since %s", s.UpdatedAt.Format(time.RFC3339)))
+		return fmt.Errorf("latchd has not reported since %s", s.UpdatedAt.Format(time.RFC3339))
 	}
 	return nil
 }
