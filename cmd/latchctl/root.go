@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,13 +53,17 @@ type status int
 func (s status) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	return runContext(context.Background(), args, in, out, errOut)
+}
+
+func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	a := &app{in: in, out: out, err: errOut}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	cmd, err := root.ExecuteC()
+	cmd, err := root.ExecuteContextC(ctx)
 	code := exitCode(err)
 	var quiet status
 	if err != nil && !errors.As(err, &quiet) {
@@ -80,7 +85,7 @@ func exitCode(err error) int {
 		return int(code)
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.Is(err, view.ErrNoPod), errors.Is(err, view.ErrNotPinned):
+	case errors.Is(err, view.ErrNoPod), errors.Is(err, view.ErrNotPinned), errors.Is(err, view.ErrFlowLogOff):
 		return exitUnhealthy
 	}
 	return exitError
@@ -107,7 +112,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.stateDir, "state-dir", "/run/latch", "records and locks")
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.status(), a.rules(), a.explain(), a.flows(), a.counters(), a.check(), a.cleanup())
+	root.AddCommand(a.status(), a.rules(), a.explain(), a.flows(), a.events(), a.counters(), a.check(), a.cleanup())
 	return root
 }
 

@@ -75,6 +75,8 @@ func (o options) settings() state.NodeSettings {
 		Bpffs:         o.bpffs,
 		LogFile:       o.pluginLog.file,
 		LogLevel:      o.pluginLog.level,
+		FlowLog:       o.observe.flowLog.File,
+		ConfDir:       o.install.ConfDir,
 	}
 }
 

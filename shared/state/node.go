@@ -19,6 +19,10 @@ type NodeSettings struct {
 	Bpffs         string `json:"bpffs,omitempty"`         // folder of the bpffs
 	LogFile       string `json:"logFile,omitempty"`
 	LogLevel      string `json:"logLevel,omitempty"` // debug, info, warn or error
+
+	// What latchd was told, for those who look at the node; the plugin has no use for it.
+	FlowLog string `json:"flowLog,omitempty"` // file of verdicts, or stdout; empty = off
+	ConfDir string `json:"confDir,omitempty"` // folder of CNI configurations that latchd keeps; empty = none
 }
 
 // WriteSettings writes the settings of the node.

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/latch-cni/latch/shared/view"
+)
+
+// eventOptions are the flags of events.
+type eventOptions struct {
+	follow  bool
+	file    string
+	pod     string
+	since   time.Duration
+	last    int
+	filter  view.EventFilter
+	lastSet bool
+}
+
+func (a *app) events() *cobra.Command {
+	var o eventOptions
+	c := &cobra.Command{
+		Use:   "events [-f] [NAMESPACE/POD]",
+		Short: "Verdicts as they happen: what was denied, by which policy",
+		Long: `Reads the flow log of latchd, and goes on with -f. Denied packets are in it, and admitted flows when latchd
+was told to log them (--flow-log-allows). The file is read, not the kernel's ring buffer: a second reader
+of that would take events away from the log. Rotated files are not read.
+
+When the flow log is off the exit code is 3, and the message says how to turn it on. When latchd logs to its
+standard output, or the log was copied from another node, give it with --file.`,
+		Example: `  latchctl events -f
+  latchctl events -f shop/db --direction ingress
+  latchctl events --policy shop/db --since 10m -o json | jq .src
+  kubectl logs -n kube-system ds/latch -f | latchctl events --file -`,
+		Args:              args(0, 1),
+		ValidArgsFunction: a.completePod,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.lastSet = c.Flags().Changed("last")
+			if len(args) > 0 {
+				o.pod = args[0]
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return a.node(func(n *view.Node) error { return a.showEvents(ctx, n, o) })
+		},
+	}
+	f := c.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
+	f.StringVar(&o.file, "file", "", "read this flow log, - for standard input; default the one that latchd writes")
+	f.StringVar(&o.pod, "pod", "", "of this pod only: NAMESPACE/POD, or NAMESPACE/ for all of a namespace")
+	f.StringVar(&o.filter.Direction, "direction", "", "ingress or egress only, in the pod's view")
+	f.StringVar(&o.filter.Verdict, "verdict", "", "deny or allow only")
+	f.StringVar(&o.filter.Policy, "policy", "", "decided by this policy only: NAMESPACE/NAME or NAME")
+	f.DurationVar(&o.since, "since", 0, "not older than this")
+	f.IntVarP(&o.last, "last", "n", 10, "so many of what is there already; without -f all, unless given")
+	_ = c.RegisterFlagCompletionFunc("pod", func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
+		return a.completePod(c, nil, s)
+	})
+	_ = c.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]string{"ingress", "egress"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("verdict", cobra.FixedCompletions([]string{"deny", "allow"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (o *eventOptions) check() error {
+	f := &o.filter
+	if o.pod != "" {
+		var ok bool
+		if f.Namespace, f.Pod, ok = strings.Cut(o.pod, "/"); !ok || f.Namespace == "" || strings.Contains(f.Pod, "/") {
+			return usageError{fmt.Errorf("%q is not NAMESPACE/POD", o.pod)}
+		}
+	}
+	if f.Direction != "" && f.Direction != "ingress" && f.Direction != "egress" {
+		return usageError{fmt.Errorf("--direction %q: use ingress or egress", f.Direction)}
+	}
+	if f.Verdict != "" && f.Verdict != "deny" && f.Verdict != "allow" {
+		return usageError{fmt.Errorf("--verdict %q: use deny or allow", f.Verdict)}
+	}
+	if o.last < 0 || o.since < 0 {
+		return usageError{errors.New("--last and --since: must not be negative")}
+	}
+	if o.since > 0 {
+		f.Since = time.Now().Add(-o.since)
+	}
+	return nil
+}
+
+func (a *app) showEvents(ctx context.Context, n *view.Node, o eventOptions) error {
+	p := &eventPrinter{app: a, filter: o.filter, owner: n.Owner()}
+	if o.file == "-" {
+		return view.ReadLines(a.in, p.line)
+	}
+	path := o.file
+	if path == "" {
+		var err error
+		if path, err = n.FlowLog(); err != nil {
+			return err
+		}
+	} else if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("read flow log: %w", err)
+	}
+	if o.follow || o.lastSet {
+		p.held, p.hold = []view.Event{}, o.last
+	}
+	f, err := view.Follow(path)
+	if err != nil {
+		return fmt.Errorf("read flow log: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := errors.Join(f.More(p.line), p.release()); err != nil || !o.follow {
+		return err
+	}
+	return f.Run(ctx, p.line)
+}
+
+// eventPrinter prints what the filter chooses of lines.
+type eventPrinter struct {
+	*app
+	filter view.EventFilter
+	owner  func(netip.Addr) (namespace, pod string)
+	held   []view.Event // the last ones, until release; nil: print at once
+	hold   int
+	begun  bool
+}
+
+func (p *eventPrinter) line(raw []byte) error {
+	e, err := view.ParseEvent(raw, p.owner)
+	if err != nil || !p.filter.Match(e) {
+		return nil // between the lines of standard output may be others
+	}
+	if p.held == nil {
+		return p.print(e)
+	}
+	p.held = append(p.held, e)
+	if len(p.held) > p.hold {
+		p.held = p.held[1:]
+	}
+	return nil
+}
+
+func (p *eventPrinter) release() error {
+	held := p.held
+	p.held = nil
+	for _, e := range held {
+		if err := p.print(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *eventPrinter) print(e view.Event) error {
+	switch p.output {
+	case "json":
+		if e.Suppressed == nil {
+			enc := json.NewEncoder(p.out)
+			enc.SetEscapeHTML(false)
+			return enc.Encode(e)
+		}
+	case "yaml":
+		if e.Suppressed == nil {
+			raw, err := yaml.Marshal(e)
+			if err == nil {
+				_, err = fmt.Fprintf(p.out, "---\n%s", raw)
+			}
+			return err
+		}
+	}
+	if e.Suppressed != nil {
+		for cause, n := range e.Suppressed {
+			fmt.Fprintf(p.err, "%s: %d lines were left out: %s\n", e.Time.Local().Format(time.TimeOnly), n, cause)
+		}
+		return nil
+	}
+	if !p.begun {
+		p.begun = true
+		if _, err := fmt.Fprintf(p.out, eventRow, "TIME", "VERDICT", "DIRECTION", "POD", "PROTO", "FROM -> TO", "BY"); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(p.out, eventRow, e.Time.Local().Format("15:04:05.000"), e.Verdict, e.Direction, dash(e.Key()), dash(e.Protocol),
+		source(e)+" -> "+destination(e), e.By())
+	return err
+}
+
+// eventRow has fixed columns: rows come one by one.
+const eventRow = "%-12s  %-7s  %-9s  %-28s  %-6s  %-44s  %s\n"
+
+func source(e view.Event) string { return endpoint(e.Src, e.SrcPort) }
+
+func destination(e view.Event) string { return endpoint(e.Dst, e.DstPort) }
+
+func endpoint(a netip.Addr, port uint16) string {
+	switch {
+	case !a.IsValid():
+		return "?"
+	case port == 0:
+		return a.String()
+	}
+	return netip.AddrPortFrom(a, port).String()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
