@@ -114,7 +114,18 @@ func parseFlags(args []string) (options, error) {
 		oneOf("--enforcing-mode", o.mode, "standard", "strict"),
 		oneOf("--unknown-pods", o.unknownPods, "retry", "default"),
 		oneOf("--plugin-log-level", o.pluginLog.level, "debug", "info", "warn", "error"),
-		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout))
+		positive("--audit-period", o.auditPeriod), positive("--lock-timeout", o.lockTimeout),
+		notNegative("--policy-wait", o.policyWait), notNegative("--grace", t.Grace),
+		positive("--timeout-tcp-syn", t.TCPSyn), positive("--timeout-tcp-established", t.TCPEstablished),
+		positive("--timeout-tcp-closing", t.TCPClosing), positive("--timeout-udp", t.UDP),
+		positive("--timeout-udp-answered", t.UDPAnswered), positive("--timeout-other", t.Other),
+		positive("--timeout-fragment", t.Fragment))
+	if o.workers < 1 {
+		errs = append(errs, fmt.Errorf("--workers %d: must be at least 1", o.workers))
+	}
+	if !filepath.IsAbs(o.bpffs) { // the plugin reads it from node.json, in another folder
+		errs = append(errs, fmt.Errorf("--bpffs %q: must be an absolute path", o.bpffs))
+	}
 	errs = append(errs, o.checkSource(), o.observe.check(o.nodeName, &o.node))
 	return o, errors.Join(errs...)
 }
@@ -173,4 +184,11 @@ func positive(flag string, d time.Duration) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s: must be more than zero", flag, d)
+}
+
+func notNegative(flag string, d time.Duration) error {
+	if d >= 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %s: must not be negative", flag, d)
 }
