@@ -19,6 +19,18 @@ import (
 
 var errHelp = pflag.ErrHelp
 
+const usageHead = `Follows network policy and keeps this node's kernel objects current. Enforcement does not need it to run.
+
+Usage:
+  latchd --policy-dir DIR [flags]      policy from manifests in a directory
+  latchd --node-name NAME [flags]      policy from an API server
+  latchd install [flags]               put the plugin and its configuration on this node
+  latchd uninstall [flags]             take everything of Latch off this node
+  latchd --version
+
+Flags:
+`
+
 // options are latchd's flags. They are an interface that others script against.
 type options struct {
 	policyDir   string
@@ -51,6 +63,7 @@ func parseFlags(args []string) (options, error) {
 	o := options{node: enforce.NodeConfig{Timeouts: enforce.DefaultTimeouts()}}
 	f := pflag.NewFlagSet("latchd", pflag.ContinueOnError)
 	f.SortFlags = false
+	f.Usage = func() { fmt.Fprintf(os.Stderr, usageHead+"%s", f.FlagUsages()) }
 	f.StringVar(&o.policyDir, "policy-dir", "", "take policy from the manifests in this directory, watched, and not from an API server")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; without it as Kubernetes tells its pods")
 	f.Float32Var(&o.apiQPS, "kube-api-qps", 10, "requests a second to the API server")

@@ -25,6 +25,9 @@ func run(args []string) int {
 		switch args[0] {
 		case "install", "uninstall":
 			return place(args[0], args[1:])
+		case "--version":
+			fmt.Println("latchd version", version)
+			return 0
 		}
 	}
 	opts, err := parseFlags(args)
@@ -32,7 +35,7 @@ func run(args []string) int {
 		return 0
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "latchd:", err)
+		fmt.Fprintf(os.Stderr, "latchd: %v\nsee: latchd --help\n", err)
 		return 2
 	}
 	out := logWriter(opts.logFile)
