@@ -114,6 +114,16 @@ func TestMalformed(t *testing.T) {
 		"ICMP of 7 bytes":               truncate(icmp4, 14+20+7),
 		"ICMPv6 of 7 bytes":             truncate(icmp6, 14+40+7),
 		"options instead of ports":      truncate(withOptions(udp4, 40), 14+60+7),
+		"loose source route":            withOption(udp4, 131, 7, 4, 203, 0, 113, 1),
+		"strict source route":           withOption(udp4, 137, 7, 4, 203, 0, 113, 1),
+		"source route not for copying":  withOption(udp4, 3, 7, 4, 203, 0, 113, 1),
+		"source route behind others":    withOption(udp4, 1, 7, 7, 4, 0, 0, 0, 0, 129, 2, 131, 3, 4),
+		"source route in the last byte": withOption(udp4, 1, 1, 1, 131),
+		"source route of a fragment":    edit(withOption(udp4, 131, 7, 4, 203, 0, 113, 1), func(ip []byte) { be16(ip[6:], 100) }),
+		"option of 0 bytes":             withOption(udp4, 7, 0, 4, 0),
+		"option of 1 byte":              withOption(udp4, 7, 1, 4, 0),
+		"option beyond the header":      withOption(udp4, 1, 7, 4, 0),
+		"option cut after its kind":     withOption(udp4, 1, 1, 1, 7),
 		"nine extension headers":        withExt(tcp6, 60, 60, 60, 60, 60, 60, 60, 60, 60),
 		"extension beyond the packet":   edit(withExt(tcp6, 60), func(ip []byte) { ip[41] = 200 }),
 		"extension of 7 bytes":          truncate(withExt(tcp6, 60), 14+40+7),
@@ -152,7 +162,7 @@ func TestPortsBehindOptions(t *testing.T) {
 				for n := 4; n <= 40; n += 4 {
 					// The options look like the ports of what would be allowed.
 					forged := withOptions(frame, n)
-					copy(forged[34:], []byte{0xa0, 0x28, 0, 80})
+					copy(forged[34:], []byte{0, 0x28, 0, 80}) // behind the end of the list
 					frames = append(frames, withOptions(frame, n), forged)
 				}
 			} else {

@@ -116,7 +116,8 @@ func seedFrames() (seeds [2][][]byte) {
 				seeds[dir] = append(seeds[dir], fragments(big, 5, 1480)...)
 				seeds[dir] = append(seeds[dir], fragments(tcp, 5, 16)...)
 				if f.index == bpf.V4 {
-					seeds[dir] = append(seeds[dir], withOptions(tcp, 4), withOptions(tcp, 40), withType(tcp, 0x0806))
+					seeds[dir] = append(seeds[dir], withOptions(tcp, 4), withOptions(tcp, 40), withType(tcp, 0x0806),
+						withOption(tcp, 7, 7, 4, 0, 0, 0, 0, 68, 8, 5, 0, 0, 0, 0, 0), withOption(tcp, 1, 131, 7, 4, 203, 0, 113, 1))
 					continue
 				}
 				seeds[dir] = append(seeds[dir], withExt(tcp, 0), withExt(tcp, 60, 44, 51), withExt(tcp, 43, 60, 60), firstFragment6(tcp),

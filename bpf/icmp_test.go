@@ -149,6 +149,13 @@ func withOptions(frame []byte, n int) []byte {
 	return frame
 }
 
+// withOption puts options into an IPv4 header.
+func withOption(frame []byte, option ...byte) []byte {
+	out := withOptions(frame, (len(option)+3)&^3)
+	copy(out[34+copy(out[34:], option):], []byte{0, 0, 0}[:-len(option)&3])
+	return out
+}
+
 // withExt puts extension headers of the given kinds behind an IPv6 header.
 func withExt(frame []byte, kinds ...byte) []byte {
 	frame = slices.Clone(frame)

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
-	"github.com/cilium/ebpf/rlimit"
 )
 
 // maxVerifierLog bounds the verifier's words in an error.
@@ -64,9 +63,7 @@ var parsed = sync.OnceValues(loadLatch)
 // Load creates all maps, with default timeouts and the two default slots, and loads the programs.
 // An error of the verifier holds the end of its log.
 func Load(sizes Sizes) (*Objects, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("lift memlock limit: %w", err)
-	}
+	liftMemlock()
 	spec, err := prepare(sizes)
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func parse4(b []byte) (p parsed, ok bool) {
 		return p, false
 	}
 	header, total := int(b[0]&15)*4, be(b[2:])
-	if header < 20 || total < header || total > len(b) {
+	if header < 20 || total < header || total > len(b) || refused(b[20:header]) {
 		return p, false
 	}
 	p.src, p.dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
@@ -79,6 +79,31 @@ func parse4(b []byte) (p parsed, ok bool) {
 		return p, offset >= smallest(p.proto)
 	}
 	return p, p.transport(b[header:total], 1)
+}
+
+// refused tells whether options are cut, are too many (two no-operations count as one), or hold a
+// source route.
+func refused(options []byte) bool {
+	for steps := 0; len(options) > 0 && options[0] != 0; steps++ {
+		n := 1
+		switch {
+		case steps == 20:
+			return true
+		case options[0] == 1:
+			if len(options) > 1 && options[1] == 1 {
+				n = 2
+			}
+		case len(options) < 2 || options[0]&127 == 3 || options[0]&127 == 9:
+			return true
+		default:
+			n = int(options[1])
+		}
+		if n < 1 || n > len(options) || n == 1 && options[0] != 1 {
+			return true
+		}
+		options = options[n:]
+	}
+	return false
 }
 
 func parse6(b []byte) (p parsed, ok bool) {

@@ -8,11 +8,17 @@
 #define LATCH_PARSE_H
 
 #define MAX_EXT_HEADERS 8
+#define MAX_IP4_OPTIONS 20 /* two no-operations are one */
 
 #define IP4_OFFSET 0x1fff
 #define IP4_MORE 0x2000
 #define IP6_OFFSET 0xfff8
 #define IP6_MORE 0x0001
+
+#define IP4_OPTION_NOP 1
+#define IP4_OPTION_LSRR 3 /* without the bit that says whether fragments copy it */
+#define IP4_OPTION_SSRR 9
+#define IP4_OPTION_KIND 0x7f
 
 static __always_inline void set_addresses(struct packet *p, const enum latch_dir dir,
 					  const union address *src, const union address *dst)
@@ -35,6 +41,34 @@ static __always_inline __u32 packet_end(struct __sk_buff *skb, __u32 start, __u3
 	return start + len;
 }
 
+/*
+ * Whether IPv4 options contradict themselves or hold a source route. That hides where a packet
+ * goes: what a pod may send to its node would be sent on from there. Not 0 = refuse.
+ */
+__attribute__((noinline)) int bad_options(struct __sk_buff *skb, __u32 offset, __u32 end)
+{
+	__u8 option[2];
+
+	for (int i = 0; i < MAX_IP4_OPTIONS && offset < end; i++) {
+		if (offset + 1 == end)
+			return bpf_skb_load_bytes(skb, offset, option, 1) ||
+			       option[0] > IP4_OPTION_NOP;
+		if (bpf_skb_load_bytes(skb, offset, option, sizeof(option)))
+			return 1;
+		if (!option[0]) /* end of the list */
+			return 0;
+		if (option[0] == IP4_OPTION_NOP) {
+			offset += 1 + (option[1] == IP4_OPTION_NOP);
+			continue;
+		}
+		option[0] &= IP4_OPTION_KIND;
+		if (option[0] == IP4_OPTION_LSRR || option[0] == IP4_OPTION_SSRR || option[1] < 2)
+			return 1;
+		offset += option[1];
+	}
+	return offset != end;
+}
+
 /* False = malformed. */
 static __always_inline bool parse_ip4(struct __sk_buff *skb, const enum latch_dir dir, __u32 offset,
 				      struct packet *p)
@@ -53,6 +87,8 @@ static __always_inline bool parse_ip4(struct __sk_buff *skb, const enum latch_di
 	p->l4 = offset + ip.ihl * 4;
 	p->end = packet_end(skb, offset, ip.ihl * 4, bpf_ntohs(ip.tot_len), !ip.tot_len);
 	if (!p->end || p->end < p->l4)
+		return false;
+	if (ip.ihl > 5 && bad_options(skb, offset + sizeof(ip), p->l4))
 		return false;
 
 	frag = bpf_ntohs(ip.frag_off);

@@ -4,16 +4,13 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 )
 
 // LoadPrograms loads the programs of this build over maps that exist, which keep their content and their
 // sizes. The maps must be of this layout: the kernel refuses programs that would read them wrongly, and
 // the error names the map. Close the programs when done; the maps stay the caller's.
 func LoadPrograms(maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("lift memlock limit: %w", err)
-	}
+	liftMemlock()
 	spec, err := prepare(Sizes{})
 	if err != nil {
 		return nil, err
