@@ -12,6 +12,7 @@ import (
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
+	"github.com/latch-cni/latch/integration/soak/race"
 	"github.com/latch-cni/latch/integration/soak/stage"
 )
 
@@ -20,6 +21,8 @@ type options struct {
 	Length   time.Duration
 	Binaries *harness.Binaries
 	Log      *slog.Logger
+	Parallel int            // pods of the race
+	Period   time.Duration  // of its policies
 	Match    *regexp.Regexp // of damages
 }
 
@@ -33,6 +36,7 @@ type play struct {
 var plays = []play{
 	{"damage", 0, playDamage},
 	{"crash", 0.3, playCrash},
+	{"race", 0.3, playRace},
 }
 
 func playAll(ctx context.Context, o options, only string, r *report) error {
@@ -87,3 +91,12 @@ func playCrash(ctx context.Context, o options, r *report) error {
 }
 
 func (o options) rand() *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0)) }
+
+func playRace(ctx context.Context, o options, r *report) error {
+	f, err := race.Run(ctx, o.stage(), o.rand(), race.Options{Length: o.Length, Parallel: o.Parallel, Identifiers: 50, Apps: 5, Period: o.Period})
+	name := fmt.Sprintf("%d pods over 50 identifiers", o.Parallel)
+	r.check(name, err)
+	r.figure(name, "%d ADD (p50 %v, p99 %v, told %d times to try again), %d moves of labels, %d versions, %d looks, %d datagrams, %d lost, %d slipped through",
+		f.Adds, f.AddP50.Round(time.Millisecond), f.AddP99.Round(time.Millisecond), f.Retried, f.Moves, f.Versions, f.Looks, f.Sent, f.Lost, f.Slipped)
+	return nil
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
+	"github.com/latch-cni/latch/integration/soak/race"
 	"github.com/latch-cni/latch/integration/soak/stage"
 	"github.com/latch-cni/latch/shared/testenv"
 )
@@ -121,5 +122,16 @@ func TestStarve(t *testing.T) {
 	st, err := crash.Starve(t.Context(), on(t))
 	if err != nil {
 		t.Errorf("%+v: %v", st, err)
+	}
+}
+
+// Pods come and go, move and are judged while everything changes.
+func TestRace(t *testing.T) {
+	f, err := race.Run(t.Context(), on(t), seeded(), race.Options{Length: 6 * time.Second, Parallel: 12, Identifiers: 10, Apps: 2, Period: 20 * time.Millisecond})
+	if err != nil {
+		t.Errorf("%+v: %v", f, err)
+	}
+	if f.Adds == 0 || f.Moves == 0 || f.Looks == 0 || f.Sent == 0 {
+		t.Errorf("nothing was played: %+v", f)
 	}
 }

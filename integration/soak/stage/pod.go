@@ -117,8 +117,11 @@ func (p *Pod) Drop() error {
 }
 
 // Publish writes the Pod object.
-func (p *Pod) Publish() error {
-	return p.s.Node.WriteManifest(p.file(), p.s.Node.PodManifest(p.Pod, p.Labels))
+func (p *Pod) Publish() error { return p.PublishAs(p.Labels) }
+
+// PublishAs writes the Pod object with other labels than the pod has.
+func (p *Pod) PublishAs(labels map[string]string) error {
+	return p.s.Node.WriteManifest(p.file(), p.s.Node.PodManifest(p.Pod, labels))
 }
 
 // Withdraw deletes the Pod object.
