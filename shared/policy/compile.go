@@ -2,15 +2,34 @@ package policy
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
 )
 
-// Compile flattens the policies of an identifier. It is pure, and its result does not depend on
+// ErrTooBig says that the flattened policies of an identifier are larger than what was allowed.
+var ErrTooBig = errors.New("policies are too big")
+
+// Compile is CompileWithin without a bound.
+func Compile(in Input) *Rules {
+	out, err := CompileWithin(in, math.MaxInt)
+	if err != nil {
+		panic("compile without a bound: " + err.Error()) // cannot be
+	}
+	return out
+}
+
+// CompileWithin flattens the policies of an identifier. It is pure, and its result does not depend on
 // the order of policies, rules, exceptions or ports; only Source.Rule does.
 //
 // Its cost is that of sorting all blocks and exceptions, plus the size of the distinct port
 // functions: neither nested blocks nor many exceptions nor many policies on one block multiply it.
-func Compile(in Input) *Rules {
+//
+// Many rules with ports of their own on blocks inside each other do: each block inherits the ports
+// of all around it. When the distinct port functions have more than so many breakpoints together it
+// gives up with an error that wraps ErrTooBig, instead of using up memory that others need.
+func CompileWithin(in Input, breakpoints int) (*Rules, error) {
 	out := &Rules{}
 	var sets [2]*ruleset
 	ports := newPortLists()
@@ -21,8 +40,12 @@ func Compile(in Input) *Rules {
 	assignIDs(sources)
 	used := make(map[RuleID]struct{})
 	for _, d := range Directions {
-		fns := newFunctions(sets[d])
+		fns := newFunctions(sets[d], breakpoints)
 		out.OnMiss[d], out.Entries[d] = flatten(sets[d], fns)
+		if fns.room < 0 {
+			return nil, fmt.Errorf("%w: %s rules flatten to more than %d port intervals", ErrTooBig, d, breakpoints)
+		}
+		breakpoints = fns.room
 		markUsed(used, out.OnMiss[d], fns)
 	}
 	for _, s := range sources {
@@ -31,7 +54,7 @@ func Compile(in Input) *Rules {
 		}
 	}
 	slices.SortFunc(out.Sources, func(a, b Source) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return out, nil
 }
 
 // sourcesOf lists the sources of both directions, in place.

@@ -13,10 +13,11 @@ type functions struct {
 	list  [][]Breakpoint
 	index map[string]int32
 	buf   []byte
+	room  int // breakpoints that may still be made; below zero, what is made is not right any more
 }
 
-func newFunctions(rs *ruleset) *functions {
-	return &functions{rules: rs, index: make(map[string]int32)}
+func newFunctions(rs *ruleset, room int) *functions {
+	return &functions{rules: rs, index: make(map[string]int32), room: room}
 }
 
 // piece is a range of port keys of one class.
@@ -27,6 +28,9 @@ type piece struct {
 
 // of returns the function of a set of classes.
 func (f *functions) of(classes []int32) int32 {
+	if f.room < 0 {
+		return 0
+	}
 	var pieces []piece
 	cuts := []uint32{0}
 	for _, c := range classes {
@@ -111,6 +115,7 @@ func (f *functions) intern(ports []Breakpoint) int32 {
 		return n
 	}
 	n := int32(len(f.list))
+	f.room -= len(ports)
 	f.list = append(f.list, slices.Clip(ports))
 	f.index[string(f.buf)] = n
 	return n

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/latch-cni/latch/shared/policy"
@@ -30,8 +32,13 @@ func weigh(r *policy.Rules) int {
 	return weight
 }
 
-// get returns the rules of an input, compiling them if need be.
-func (c *compiled) get(key string, in policy.Input) *policy.Rules {
+// maxBreakpoints is how large the flattened policies of one identifier may be: 8 MB in the kernel. Rules
+// with ports of their own on blocks inside each other multiply, and anybody who may write a policy could
+// use up the memory of every node.
+const maxBreakpoints = 1 << 20
+
+// get returns the rules of an input, compiling them if need be. The error names the policies.
+func (c *compiled) get(key string, in policy.Input) (*policy.Rules, error) {
 	c.mu.Lock()
 	r, ok := c.rules[key]
 	if !ok {
@@ -39,17 +46,32 @@ func (c *compiled) get(key string, in policy.Input) *policy.Rules {
 	}
 	c.mu.Unlock()
 	if !ok {
-		r = policy.Compile(in)
+		var err error
+		if r, err = policy.CompileWithin(in, maxBreakpoints); err != nil {
+			return nil, fmt.Errorf("policies %s: %w: name fewer single ports, or fewer blocks inside others", names(in), err)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.rules[key]; ok {
-		return r
+		return r, nil
 	}
 	if c.rules == nil || c.weight >= maxCompiled {
 		c.old, c.rules, c.weight = c.rules, map[string]*policy.Rules{}, 0
 	}
 	c.rules[key] = r
 	c.weight += weigh(r)
-	return r
+	return r, nil
+}
+
+// names lists the policies of an input for people.
+func names(in policy.Input) string {
+	var all []string
+	for _, p := range in.Policies {
+		all = append(all, p.Ref.String())
+	}
+	for _, p := range in.Cluster {
+		all = append(all, p.Ref.String())
+	}
+	return strings.Join(all, ", ")
 }

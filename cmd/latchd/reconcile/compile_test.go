@@ -2,8 +2,10 @@ package reconcile
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/latch-cni/latch/shared/policy"
@@ -22,7 +24,9 @@ func TestCompiledRulesAreBoundedBySize(t *testing.T) {
 	}
 	var c compiled
 	for edit := range 100 {
-		c.get(strconv.Itoa(edit), policy.Input{Policies: []policy.Policy{p}})
+		if _, err := c.get(strconv.Itoa(edit), policy.Input{Policies: []policy.Policy{p}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	held := 0
 	for _, rules := range []map[string]*policy.Rules{c.rules, c.old} {
@@ -33,7 +37,25 @@ func TestCompiledRulesAreBoundedBySize(t *testing.T) {
 	if limit := 2 * (maxCompiled + 2*peers + 1); held > limit {
 		t.Errorf("%d prefixes and breakpoints are held, want at most %d", held, limit)
 	}
-	if a, b := c.get("99", policy.Input{}), c.get("99", policy.Input{}); a != b || len(a.Entries[policy.Egress]) != peers {
+	a, errA := c.get("99", policy.Input{})
+	b, errB := c.get("99", policy.Input{})
+	if errA != nil || errB != nil || a != b || len(a.Entries[policy.Egress]) != peers {
 		t.Error("the last rules were not held")
+	}
+}
+
+// What would use up the memory of the node is refused by the name of the policy, and not held.
+func TestPoliciesThatMultiplyAreRefused(t *testing.T) {
+	p := policy.Policy{Ref: policy.PolicyRef{Kind: "NetworkPolicy", Namespace: "shop", Name: "bomb"}, Isolates: [2]bool{policy.Egress: true}}
+	for i := range 4000 {
+		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)
+		p.Rules[policy.Egress] = append(p.Rules[policy.Egress],
+			policy.Rule{Peer: policy.Peer{Block: block}, Ports: []policy.Ports{{Protocol: policy.UDP, First: uint16(i), Last: uint16(i)}}},
+			policy.Rule{Peer: policy.Peer{Block: netip.MustParsePrefix("10.0.0.0/8")}, Ports: []policy.Ports{{Protocol: policy.TCP, First: uint16(2 * i), Last: uint16(2 * i)}}})
+	}
+	var c compiled
+	_, err := c.get("1", policy.Input{Policies: []policy.Policy{p}})
+	if !errors.Is(err, policy.ErrTooBig) || !strings.Contains(err.Error(), "shop/bomb") {
+		t.Errorf("got error %v, want ErrTooBig with the policy's name", err)
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -126,12 +128,21 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 		return err
 	}
 	req := enforce.Request{
-		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels,
-		Create: r.compiled.get(desired.CreateKey, desired.Create), Policies: desired.Policies, Pending: desired.Pending,
+		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels, Policies: desired.Policies, Pending: desired.Pending,
 		HoldRunning: desired.HoldRunning, Bind: v.moves, Verify: r.takeFull(id),
 	}
+	defer func() {
+		if err != nil && req.Verify {
+			r.setFull(id) // the next try has to look as closely
+		}
+	}()
+	if req.Create, err = r.compiled.get(desired.CreateKey, desired.Create); err != nil {
+		return err
+	}
 	if !desired.SameRunning {
-		req.Running = r.compiled.get(desired.RunningKey, desired.Running)
+		if req.Running, err = r.compiled.get(desired.RunningKey, desired.Running); err != nil {
+			return err
+		}
 	}
 	result, err := r.enforcer.Apply(ctx, held, req)
 	if err != nil {
@@ -153,7 +164,7 @@ func (r *Reconciler) retire(ctx context.Context, id identity.Identifier, attache
 		return held.Release() // a pod of it has come meanwhile, and is enqueued
 	}
 	if err := r.withdraw(id, nil); err != nil || attached {
-		return errors.Join(err, held.Release())
+		return errors.Join(err, r.verifyDefaults(ctx, held, id), held.Release())
 	}
 	if err := r.enforcer.Forget(ctx, held, id); err != nil {
 		return errors.Join(err, held.Release())
@@ -162,6 +173,30 @@ func (r *Reconciler) retire(ctx context.Context, id identity.Identifier, attache
 		r.observer.Rules(id, 0)
 	}
 	return held.ReleaseAndRemove()
+}
+
+// verifyDefaults has the kernel asked about attachments that are bound to a default slot, when an audit
+// wants it: nothing else ever applies them again.
+func (r *Reconciler) verifyDefaults(ctx context.Context, held *lock.Held, id identity.Identifier) error {
+	if !r.takeFull(id) {
+		return nil
+	}
+	members, err := r.store.Members(id)
+	errs := []error{err}
+	for _, m := range members {
+		if m.Default == "" || m.Phase != state.PhaseEnforced {
+			continue
+		}
+		req := enforce.Request{Identifier: id, Default: m.Default, Bind: []state.Attachment{m}, Verify: true}
+		result, err := r.enforcer.Apply(ctx, held, req)
+		if err == nil {
+			r.report(id, req, result)
+		}
+		if !errors.Is(err, attach.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func amount(rules *policy.Rules) int {
@@ -208,6 +243,12 @@ func (r *Reconciler) Errors() map[identity.Identifier]error {
 		errs[id] = err
 	}
 	return errs
+}
+
+func (r *Reconciler) setFull(id identity.Identifier) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.full[id] = true
 }
 
 func (r *Reconciler) takeFull(id identity.Identifier) bool {
