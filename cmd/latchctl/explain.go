@@ -21,6 +21,9 @@ func (a *app) explain() *cobra.Command {
 rules of its destination. X and Y are NAMESPACE/POD or an address. An end that is not on this node is
 judged by its own node. Packets of live flows are not asked about: see flows.
 
+Of the prefixes around an address the longest decides alone; what the others would say is shown as considered.
+Where what latchd means to have in force differs from the kernel, or may differ, a warning says so.
+
 The exit code is 0 if the flow is allowed, 4 if it is denied, 3 if neither end is on this node.`,
 		Example: `  latchctl explain --from shop/web --to shop/db --port 5432/TCP
   latchctl explain --from 203.0.113.9 --to shop/web --port 443
@@ -80,8 +83,25 @@ func explanation(w io.Writer, x view.Explanation) {
 		[]string{"SIDE", "OF", "VERDICT", "TIER", "BY", "ENTRY"},
 		judgedRow("egress", x.From, x.Egress),
 		judgedRow("ingress", x.To, x.Ingress))
+	consideredTable(w, "egress", x.Egress)
+	consideredTable(w, "ingress", x.Ingress)
 	for _, warning := range x.Warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warning)
+	}
+}
+
+// consideredTable shows what would decide without the entry that does.
+func consideredTable(w io.Writer, side string, j view.Judged) {
+	if len(j.Considered) > 0 {
+		fmt.Fprintf(w, "\n%s, considered too:\n", side)
+		var rows [][]string
+		for _, c := range j.Considered {
+			rows = append(rows, []string{"  " + peer(c.Prefix), c.Verdict, c.Tier, c.Decision.String()})
+		}
+		columns(w, rows...)
+	}
+	if len(j.NoMatch) > 0 {
+		fmt.Fprintf(w, "\n%s, no rule for this: %s\n", side, policyNames(j.NoMatch))
 	}
 }
 

@@ -105,6 +105,10 @@ func TestUsage(t *testing.T) {
 		"explain without ends":   {"explain", "--port", "80"},
 		"explain of a bad port":  {"explain", "--from", "shop/a", "--to", "shop/b", "--port", "http"},
 		"explain of no family":   {"explain", "--from", "shop/a", "--to", "shop/b", "--port", "80", "--family", "5"},
+		"unknown word of ebpf":   {"ebpf", "frobnicate"},
+		"dump of no map":         {"ebpf", "dump-maps"},
+		"events of no pod":       {"events", "shop"},
+		"events of no direction": {"events", "--direction", "up"},
 		"an argument of cleanup": {"cleanup", "everything"},
 	} {
 		dirs := []string{"--bpffs", t.TempDir(), "--state-dir", t.TempDir()}
@@ -138,12 +142,13 @@ func TestCommandsOnANode(t *testing.T) {
 		{"status of a pod", []string{"status", pod}, 0, []string{n.pod.HostName, "first in line", "bound to slot"}},
 		{"status of nobody", []string{"status", "t1/nobody"}, exitUnhealthy, nil},
 		{"rules", []string{"rules", pod}, 0, []string{"0.0.0.0/0", "TCP/8080", "t1/web"}},
-		{"explain what is allowed", []string{"explain", "--from", "198.51.100.7", "--to", pod, "--port", "8080"}, 0, []string{"allowed", "t1/web"}},
+		{"explain what is allowed", []string{"explain", "--from", "198.51.100.7", "--to", pod, "--port", "8080"}, 0, []string{"allowed", "t1/web", "considered too", "any other", "warning: latchd has not spoken"}},
 		{"explain what is denied", []string{"explain", "--from", "198.51.100.7", "--to", pod, "--port", "80"}, exitDenied, []string{"denied", "t1/web (isolates)"}},
 		{"explain what is elsewhere", []string{"explain", "--from", "198.51.100.7", "--to", "203.0.113.9", "--port", "80"}, exitUnhealthy, []string{"unknown"}},
 		{"flows", []string{"flows"}, 0, []string{"no live flows"}},
 		{"counters", []string{"counters", pod}, 0, []string{"REASON"}},
 		{"check", []string{"check"}, 0, []string{"1 attachment, 1 interface and 1 rule set checked: all in force"}},
+		{"doctor", []string{"doctor", "--cni-conf-dir", "/nonexistent"}, exitUnhealthy, []string{"all 1 in force", "-> name the runtime's folder", "slots"}},
 		{"cleanup that only says", []string{"cleanup", "--dry-run"}, 0, []string{pod, "v1"}},
 	}
 	for _, test := range tests {

@@ -142,8 +142,9 @@ func TestExplanation(t *testing.T) {
 	x := view.Explanation{
 		From: view.Endpoint{Address: netip.MustParseAddr("203.0.113.9")}, To: view.Endpoint{Pod: "shop/db", Address: netip.MustParseAddr("10.244.0.13")},
 		Port: "5432/TCP", Verdict: "deny",
-		Egress:   view.Judged{Reason: view.ReasonRemote, Decision: view.Decision{Verdict: "unknown"}},
-		Ingress:  view.Judged{Reason: view.ReasonPolicy, Decision: isolated, Prefix: "203.0.113.0/24", Ports: []string{"other"}},
+		Egress: view.Judged{Reason: view.ReasonRemote, Decision: view.Decision{Verdict: "unknown"}},
+		Ingress: view.Judged{Reason: view.ReasonPolicy, Decision: isolated, Prefix: "203.0.113.0/24", Ports: []string{"other"},
+			Considered: []view.Considered{{Prefix: "203.0.0.0/16", Decision: allowed}, {Decision: open}}, NoMatch: []view.Policy{{Kind: "ClusterNetworkPolicy", Name: "base"}}},
 		Warnings: []string{"shop/db: veth1: not bound"},
 	}
 	wantTable(t, func(w io.Writer) { explanation(w, x) }, `
@@ -152,6 +153,12 @@ func TestExplanation(t *testing.T) {
 		SIDE     OF           VERDICT  TIER           BY                  ENTRY
 		egress   203.0.113.9  unknown  -              not on this node    -
 		ingress  shop/db      deny     NetworkPolicy  shop/db (isolates)  203.0.113.0/24 other
+
+		ingress, considered too:
+		  203.0.0.0/16  allow  NetworkPolicy  shop/db
+		  any other     allow  Default        default of the mode
+
+		ingress, no rule for this: ClusterNetworkPolicy base
 
 		warning: shop/db: veth1: not bound
 	`)

@@ -64,6 +64,17 @@ type Judged struct {
 	Ports      []string `json:"ports,omitempty"`  // of that entry, with this result
 	Slot       uint32   `json:"slot,omitempty"`
 	Generation uint32   `json:"generation,omitempty"`
+	// Considered are what would decide without the entry that does: entries of shorter prefixes around
+	// the address, the longest first, then what an address gets that no entry names.
+	Considered []Considered `json:"considered,omitempty"`
+	// NoMatch are the policies that select the pod and have no part in any of these.
+	NoMatch []Policy `json:"noMatch,omitempty"`
+}
+
+// Considered is the answer of an entry that does not decide.
+type Considered struct {
+	Prefix string `json:"prefix,omitempty"` // empty: what no entry names
+	Decision
 }
 
 // Query is a question for Explain: From and To are "namespace/pod" or addresses.
@@ -96,10 +107,8 @@ func (n *Node) Explain(q Query) (Explanation, error) {
 		return x, err
 	}
 	for _, e := range []end{from, to} {
-		if e.pod != nil && !e.pod.Healthy {
-			for _, p := range e.pod.Problems {
-				x.Warnings = append(x.Warnings, e.Pod+": "+p.String())
-			}
+		if e.pod != nil {
+			x.Warnings = append(x.Warnings, n.differs(e)...)
 		}
 	}
 	x.Verdict = verdictUnknown
@@ -230,6 +239,8 @@ func (n *Node) judge(own, other end, d policy.Direction, port Port) (Judged, err
 		return Judged{}, err
 	}
 	j := c.judge(d, other.Address, port)
+	j.Considered = c.considered(d, other.Address, port)
+	j.NoMatch = noMatch(own.pod.Policies, j)
 	judgeToNode := k.node.At(0).Flags&bpf.NodeJudgeToNode != 0
 	if other.Node && j.Verdict == policy.Deny.String() && !judgeToNode {
 		return Judged{Reason: ReasonNode, Decision: pass}, nil

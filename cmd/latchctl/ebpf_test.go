@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/latch-cni/latch/shared/testenv"
+	"github.com/latch-cni/latch/shared/view"
+)
+
+// The words of aws-eks-na-cli lead from a pod to the content of its maps, as there.
+func TestWordsOfThePresentTool(t *testing.T) {
+	n := newNode(t)
+	pod := testenv.PodA.Namespace + "/" + testenv.PodA.Name
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"ebpf", "progs"}, []string{"Programs currently loaded :", "ID : ", "latch_to_pod"}},
+		{[]string{"ebpf", "p"}, []string{"latch_from_pod"}},
+		{[]string{"ebpf", "maps"}, []string{"Keysize", "rules_in4", "Pods : " + pod}},
+		{[]string{"ebpf", "loaded-ebpfdata"}, []string{"PinPath:", "Pod Identifier :", "Pod : " + pod, "Prog ID:", "Map Name:  rules_in4", "Map ID:", "Direction : egress"}},
+	} {
+		if code, out, errOut := n.run(test.args...); code != 0 || !containsAll(out, test.want) {
+			t.Errorf("%v: exit code %d, no %q in\n%s%s", test.args, code, test.want, out, errOut)
+		}
+		wantParses(t, n, "json", append(test.args, "-o", "json"))
+	}
+	_, out, _ := n.run("ebpf", "maps", "-o", "json")
+	var found struct{ Maps []view.Map }
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found.Maps {
+		want := map[string]string{"flows4": "no live flows", "counters": "REASON", "slots": "RULES HASH", "pod_state": pod}[m.Name]
+		if m.Slot != nil {
+			want = "TCP/8080"
+		}
+		if code, out, errOut := n.run("ebpf", "dump-maps", fmt.Sprint(m.ID)); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("dump of %s: exit code %d, no %q in\n%s%s", m.Name, code, want, out, errOut)
+		}
+	}
+	for want, args := range map[int][]string{
+		exitUnhealthy: {"ebpf", "dump-maps", "4294967295"},
+		exitUsage:     {"ebpf", "dump-maps", "rules_in4"},
+	} {
+		if code, _, errOut := n.run(args...); code != want || errOut == "" {
+			t.Errorf("%v: exit code %d, %s", args, code, errOut)
+		}
+	}
+}
+
+func containsAll(s string, all []string) bool {
+	for _, want := range all {
+		if !strings.Contains(s, want) {
+			return false
+		}
+	}
+	return true
+}
