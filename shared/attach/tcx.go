@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/pins"
 )
 
@@ -211,17 +212,7 @@ func tcxAhead(ifindex int, h hook, ours ebpf.ProgramID) ([]string, error) {
 	return ahead, nil
 }
 
-func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
-	info, err := p.Info()
-	if err != nil {
-		return 0, fmt.Errorf("program: %w", err)
-	}
-	id, ok := info.ID()
-	if !ok {
-		return 0, errors.New("program: the kernel tells no id")
-	}
-	return id, nil
-}
+func programID(p *ebpf.Program) (ebpf.ProgramID, error) { return bpf.ProgramID(p) }
 
 func programName(id ebpf.ProgramID) string {
 	p, err := ebpf.NewProgramFromID(id)

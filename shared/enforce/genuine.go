@@ -26,13 +26,9 @@ var readerMaps = []string{"pod_state", "slots"}
 func (o *objects) genuine() error {
 	names := map[ebpf.MapID]string{}
 	for name, m := range o.maps {
-		info, err := m.Info()
+		id, err := bpf.MapID(m)
 		if err != nil {
-			return fmt.Errorf("read info of map %s: %w", name, err)
-		}
-		id, ok := info.ID()
-		if !ok {
-			return nil // before 4.13: nobody can say
+			return fmt.Errorf("map %s: %w", name, err)
 		}
 		names[id] = name
 	}
@@ -48,13 +44,9 @@ func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
 	if p.Type() != ebpf.SchedCLS {
 		return fmt.Errorf("it is a program of type %s", p.Type())
 	}
-	info, err := p.Info()
+	ids, err := bpf.ProgramMaps(p)
 	if err != nil {
-		return fmt.Errorf("read program info: %w", err)
-	}
-	ids, ok := info.MapIDs()
-	if !ok {
-		return nil
+		return err
 	}
 	uses := map[string]bool{}
 	for _, id := range ids {

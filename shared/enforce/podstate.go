@@ -151,15 +151,8 @@ func (o *objects) verify(in state.Interface, slot uint32) (attach.Mode, error) {
 }
 
 func progID(p *ebpf.Program) (uint32, error) {
-	info, err := p.Info()
-	if err != nil {
-		return 0, fmt.Errorf("read program info: %w", err)
-	}
-	id, ok := info.ID()
-	if !ok {
-		return 0, errors.New("read program info: the kernel gives no program id")
-	}
-	return uint32(id), nil
+	id, err := bpf.ProgramID(p)
+	return uint32(id), err
 }
 
 // slotHash reads the hash of a slot's rules word by word; it is only compared, and only under the

@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -63,7 +64,40 @@ func LoadMap(path string, opts *ebpf.LoadPinOptions) (*ebpf.Map, error) {
 
 // LoadProgram opens a pinned program. The error wraps os.ErrNotExist when there is no pin.
 func LoadProgram(path string, opts *ebpf.LoadPinOptions) (*ebpf.Program, error) {
-	return opened(path, opts, ebpf.LoadPinnedProgram)
+	return opened(path, opts, loadProgram)
+}
+
+// loadProgram is ebpf.LoadPinnedProgram, which makes a map at its first call to find out whether objects
+// can have names.
+func loadProgram(path string, opts *ebpf.LoadPinOptions) (*ebpf.Program, error) {
+	fd, err := get(path, opts.Marshal())
+	if err != nil {
+		return nil, err
+	}
+	const program = "anon_inode:bpf-prog"
+	if kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || kind != program {
+		_ = unix.Close(fd)
+		return nil, errors.Join(err, fmt.Errorf("it is no program: %q", kind))
+	}
+	return ebpf.NewProgramFromFD(fd)
+}
+
+// get is BPF_OBJ_GET.
+func get(path string, flags uint32) (int, error) {
+	name, err := unix.BytePtrFromString(path)
+	if err != nil {
+		return 0, err
+	}
+	attr := struct {
+		pathname      uint64
+		fd, fileFlags uint32
+	}{pathname: uint64(uintptr(unsafe.Pointer(name))), fileFlags: flags}
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_OBJ_GET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	runtime.KeepAlive(name)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
 }
 
 // LoadLink opens a pinned link. The error wraps os.ErrNotExist when there is no pin. A link opens even
