@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ The exit code is 0 if the flow is allowed, 4 if it is denied, 3 if neither end i
 			if q.From == "" || q.To == "" || port == "" {
 				return usageError{errors.New("--from, --to and --port are needed")}
 			}
+			if err := errors.Join(checkEnd("--from", q.From), checkEnd("--to", q.To)); err != nil {
+				return usageError{err}
+			}
 			if q.Port, err = view.ParsePort(port); err != nil {
 				return usageError{fmt.Errorf("--port: %w", err)}
 			}
@@ -54,6 +58,13 @@ The exit code is 0 if the flow is allowed, 4 if it is denied, 3 if neither end i
 		})
 	}
 	return c
+}
+
+func checkEnd(flag, name string) error {
+	if _, err := netip.ParseAddr(name); err != nil && !strings.Contains(name, "/") {
+		return fmt.Errorf("%s %q: neither NAMESPACE/POD nor an IP address", flag, name)
+	}
+	return nil
 }
 
 func (a *app) showExplanation(n *view.Node, q view.Query) error {
@@ -112,9 +123,16 @@ func judgedRow(side string, of view.Endpoint, j view.Judged) []string {
 	}
 	row := []string{side, name, j.Verdict}
 	if j.Reason == view.ReasonPolicy {
-		return append(row, j.Tier, j.Decision.String(), strings.TrimSpace(peer(j.Prefix)+" "+strings.Join(j.Ports, ",")))
+		return append(row, j.Tier, j.Decision.String(), strings.TrimSpace(peer(j.Prefix)+" "+fewPorts(j.Ports)))
 	}
 	return append(row, "", reasons[j.Reason], "")
+}
+
+func fewPorts(ports []string) string {
+	if more := len(ports) - portsPerRow; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(ports[:portsPerRow], ","), more)
+	}
+	return strings.Join(ports, ",")
 }
 
 // reasons are those that are not a rule.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,10 +53,15 @@ func (a *app) showRules(n *view.Node, args []string) error {
 	return a.print(out, func(w io.Writer) { out.table(w) })
 }
 
+// portsPerRow bounds the width of the table: an entry can have thousands of ports.
+const portsPerRow = 8
+
 func (r podRules) table(w io.Writer) {
 	rows := [][]string{{"DIRECTION", "PEER", "PORTS", "VERDICT", "BY"}}
 	for _, line := range r.Rules {
-		rows = append(rows, []string{line.Direction, peer(line.Prefix), strings.Join(line.Ports, ","), line.Verdict, line.Decision.String()})
+		for ports := range slices.Chunk(line.Ports, portsPerRow) {
+			rows = append(rows, []string{line.Direction, peer(line.Prefix), strings.Join(ports, ","), line.Verdict, line.Decision.String()})
+		}
 	}
 	columns(w, rows...)
 }

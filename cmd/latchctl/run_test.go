@@ -105,6 +105,7 @@ func TestUsage(t *testing.T) {
 		"explain without ends":   {"explain", "--port", "80"},
 		"explain of a bad port":  {"explain", "--from", "shop/a", "--to", "shop/b", "--port", "http"},
 		"explain of no family":   {"explain", "--from", "shop/a", "--to", "shop/b", "--port", "80", "--family", "5"},
+		"explain of half a name": {"explain", "--from", "shop/a", "--to", "b", "--port", "80"},
 		"unknown word of ebpf":   {"ebpf", "frobnicate"},
 		"dump of no map":         {"ebpf", "dump-maps"},
 		"events of no pod":       {"events", "shop"},

@@ -186,3 +186,15 @@ func TestShort(t *testing.T) {
 		}
 	}
 }
+
+// However many ports an entry has, the table stays narrow, and each row says all of itself.
+func TestManyPorts(t *testing.T) {
+	ports := []string{"TCP/1", "TCP/3", "TCP/5", "TCP/7", "TCP/9", "TCP/11", "TCP/13", "TCP/15", "TCP/17", "UDP"}
+	wantTable(t, podRules{Rules: []view.Rule{{Direction: "ingress", Prefix: "10.0.0.0/8", Ports: ports, Decision: allowed}}}.table, `
+		DIRECTION  PEER        PORTS                                               VERDICT  BY
+		ingress    10.0.0.0/8  TCP/1,TCP/3,TCP/5,TCP/7,TCP/9,TCP/11,TCP/13,TCP/15  allow    shop/db
+		ingress    10.0.0.0/8  TCP/17,UDP                                          allow    shop/db`)
+	if got, want := fewPorts(ports), strings.Join(ports[:8], ",")+" and 2 more"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
