@@ -57,6 +57,9 @@ func comparePlugins(ctx context.Context, rounds int, bin string) (err error) {
 			return err
 		}
 	}
+	if err := useMemory(); err != nil {
+		return err
+	}
 	b, err := harness.Build(ctx)
 	if err != nil {
 		return err
