@@ -16,7 +16,7 @@ import (
 )
 
 // status tells whether an ADD could succeed now: bpffs is there, the kernel has what the programs
-// need, and latchd publishes policy. Runtimes ask every few seconds, so it loads nothing.
+// need, and policy has been read. Runtimes ask every few seconds, so it loads nothing.
 func status(_ context.Context, c *call) error {
 	if c.confErr != nil {
 		return c.confErr
@@ -30,8 +30,25 @@ func status(_ context.Context, c *call) error {
 	if err := probeKernel(); err != nil {
 		return notAvailable(err)
 	}
-	if err := watcher(c.conf.StateDir); err != nil {
+	if err := known(c.conf.StateDir); err != nil {
 		return notAvailable(err)
+	}
+	return nil
+}
+
+// known tells whether latchd has read policy since the node started. That it runs is not asked: without
+// it pods that are known start as ever, and others are told to try again later. A runtime that is told
+// more takes the whole node for not ready, and its running pods are taken out of their Services, every
+// time that latchd is replaced by a newer one.
+func known(stateDir string) error {
+	s, err := state.New(stateDir).ReadStatus()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("latchd has not reported yet in %s", stateDir)
+	case err != nil:
+		return err
+	case !s.Known:
+		return fmt.Errorf("latchd has not read policy yet: %s", s.Message)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,13 +197,16 @@ func TestStatus(t *testing.T) {
 	}
 	write(`{"ready":false,"message":"waiting for caches"}`)
 	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
-	n.wantRefused(nil, cniErr, 50, "not ready", "waiting for caches")
-	write(`{"ready":true,"updatedAt":"` + time.Now().Add(-11*time.Second).Format(time.RFC3339) + `"}`)
-	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
-	n.wantRefused(nil, cniErr, 50, "has not reported since")
-	write(`{"ready":false,"degraded":true,"message":"some identifiers are not up to date","updatedAt":"` + time.Now().Format(time.RFC3339) + `"}`)
-	n.mustCall("STATUS", nil, conf)
-	write(`{"ready":true,"updatedAt":"` + time.Now().Format(time.RFC3339) + `"}`)
+	n.wantRefused(nil, cniErr, 50, "has not read policy yet", "waiting for caches")
+	for _, later := range []string{
+		`{"ready":true,"known":true}`,
+		`{"ready":false,"known":true,"degraded":true,"message":"some identifiers are not up to date"}`,
+		`{"ready":false,"known":true,"stopped":true,"message":"latchd has stopped"}`,
+		`{"ready":false,"known":true,"message":"waiting for the API server"}`,
+	} {
+		write(later)
+		n.mustCall("STATUS", nil, conf)
+	}
 	if stdout := n.mustCall("STATUS", nil, conf); stdout != "" {
 		t.Errorf("stdout %q, want nothing", stdout)
 	}

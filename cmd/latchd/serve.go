@@ -55,6 +55,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err := observation.watch(d); err != nil {
 		return err
 	}
+	if before, err := d.store.ReadStatus(); err == nil {
+		d.known = before.Known
+	}
 	d.source = directory{d}
 	if o.policyDir == "" {
 		if d.source, err = newCluster(d); err != nil {
@@ -94,6 +97,7 @@ type daemon struct {
 
 	once   sync.Once
 	synced chan struct{} // closed after the first delivery
+	known  bool          // a latchd before this one has read policy
 
 	mu       sync.Mutex
 	problems []apis.Problem
@@ -218,6 +222,7 @@ func (d *daemon) status() state.Status {
 		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
 	}
 	st.Problems = append(st.Problems, d.around.problems()...)
+	st.Known = d.known || d.world.HasSynced()
 	if !d.world.HasSynced() {
 		st.Ready, st.Message = false, "policy has not been read yet"
 	}

@@ -47,6 +47,7 @@ func (s Store) DeleteSettings() error { return remove(filepath.Join(s.dir, fileS
 type Status struct {
 	Ready     bool      `json:"ready"`
 	Message   string    `json:"message,omitempty"`
+	Known     bool      `json:"known,omitempty"`    // policy has been read since the node started, by this latchd or one before it
 	Degraded  bool      `json:"degraded,omitempty"` // not ready because of single pods or identifiers only: others can be started
 	Stopped   bool      `json:"stopped,omitempty"`  // the last word of a latchd that ended in order
 	Node      string    `json:"node,omitempty"`
