@@ -54,7 +54,8 @@ func (d *demo) applied(ctx context.Context) error {
 	}
 	note := func(took time.Duration) string {
 		return inForce(took) + " Of that, running pods wait 0.5 s to see\n" +
-			"   whether more of a new policy follows. The node itself, with its probes of pods, is exempt."
+			"   whether more of a new policy follows. The node itself, with its probes of pods, is exempt.\n" +
+			"   A star marks what has changed."
 	}
 	return d.expect(ctx, note, ".yn", "y.y", "nn.", "yyy")
 }
