@@ -133,10 +133,11 @@ func (s *FileState) keep(old []manifest.Object, name string) {
 		}
 	}
 	if len(s.Kept) > 0 {
-		s.Problems = append(s.Problems, apis.Problem{
-			File: name, Object: s.Kept[0].String(),
-			Message: fmt.Sprintf("stays in force as it was last read, while the file is broken (%d objects of it do)", len(s.Kept)),
-		})
+		message := "stays in force as it was last read, while the file is broken"
+		if more := len(s.Kept) - 1; more > 0 {
+			message += fmt.Sprintf("; %d more of its objects do, too", more)
+		}
+		s.Problems = append(s.Problems, apis.Problem{File: name, Object: s.Kept[0].String(), Message: message})
 	}
 }
 
