@@ -99,6 +99,9 @@ func (r *Reconciler) next(ctx context.Context) bool {
 		return false
 	}
 	defer r.queue.Done(id)
+	if ctx.Err() != nil {
+		return false // what waits in the queue is for the next process
+	}
 	r.begin(id)
 	err := r.reconcile(ctx, id)
 	r.end(id, err)
