@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/soak/capacity"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
 	"github.com/latch-cni/latch/integration/soak/race"
@@ -37,6 +39,7 @@ var plays = []play{
 	{"damage", 0, playDamage},
 	{"crash", 0.3, playCrash},
 	{"race", 0.3, playRace},
+	{"capacity", 0.3, playCapacity},
 }
 
 func playAll(ctx context.Context, o options, only string, r *report) error {
@@ -98,5 +101,13 @@ func playRace(ctx context.Context, o options, r *report) error {
 	r.check(name, err)
 	r.figure(name, "%d ADD (p50 %v, p99 %v, told %d times to try again), %d moves of labels, %d versions, %d looks, %d datagrams, %d lost, %d slipped through",
 		f.Adds, f.AddP50.Round(time.Millisecond), f.AddP99.Round(time.Millisecond), f.Retried, f.Moves, f.Versions, f.Looks, f.Sent, f.Lost, f.Slipped)
+	return nil
+}
+
+func playCapacity(ctx context.Context, o options, r *report) error {
+	r.check("100,000 peers", capacity.Peers(ctx, o.stage(), 100_000, r.figure))
+	r.check("737 pods of 1,000 identifiers", capacity.Pods(ctx, o.stage(), 737, 1000, r.figure))
+	r.check("slots exhausted", capacity.Slots(ctx, o.stage(), bpf.MaxSlots-bpf.FirstSlot, r.figure))
+	r.check("leaks", capacity.Leaks(ctx, o.stage(), o.Length, r.figure))
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/soak/capacity"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
 	"github.com/latch-cni/latch/integration/soak/race"
@@ -133,5 +134,19 @@ func TestRace(t *testing.T) {
 	}
 	if f.Adds == 0 || f.Moves == 0 || f.Looks == 0 || f.Sent == 0 {
 		t.Errorf("nothing was played: %+v", f)
+	}
+}
+
+// Small versions of what the program measures on a full node.
+func TestCapacity(t *testing.T) {
+	tell := func(what, format string, args ...any) { t.Logf("%s: %s", what, fmt.Sprintf(format, args...)) }
+	if err := capacity.Peers(t.Context(), on(t), 3000, tell); err != nil {
+		t.Error(err)
+	}
+	if err := capacity.Pods(t.Context(), on(t), 12, 30, tell); err != nil {
+		t.Error(err)
+	}
+	if err := capacity.Leaks(t.Context(), on(t), 2*time.Second, tell); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,213 @@
+package capacity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/soak/stage"
+	"github.com/latch-cni/latch/shared/state"
+)
+
+// Figure is told what was measured.
+type Figure func(what, format string, args ...any)
+
+// Peers has a running pod's policy grow to a number of peers and change, and the pod go.
+func Peers(ctx context.Context, o stage.Options, peers int, tell Figure) (err error) {
+	s, err := stage.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
+	policy := stage.Policy{App: "a", Peers: 10}
+	if err := s.Write(policy); err != nil {
+		return err
+	}
+	pod, err := s.Start("pod", map[string]string{"app": "a"}, nil)
+	if err != nil {
+		return err
+	}
+	watch := stage.NewWatch(3*time.Millisecond, pod)
+	defer watch.Stop()
+	for _, step := range []string{"grows", "changes three quarters of them", "shrinks"} {
+		before, err := usage(s)
+		if err != nil {
+			return err
+		}
+		policy.Version, policy.Peers = policy.Version+1, peers
+		if step == "shrinks" {
+			policy.Peers = 10
+		}
+		began := time.Now()
+		if err := s.Write(policy); err != nil {
+			return err
+		}
+		if err := pod.Follows(policy.Version, 2*time.Minute); err != nil {
+			return fmt.Errorf("%d peers: %s: %w", peers, step, err)
+		}
+		took := time.Since(began)
+		after, err := usage(s)
+		if err != nil {
+			return err
+		}
+		tell(fmt.Sprintf("%d peers each way: policy %s", peers, step), "in force after %v, latchd used %v of processor, holds %d MB",
+			took.Round(time.Millisecond), (after.CPU - before.CPU).Round(time.Millisecond), after.RSS>>20)
+	}
+	seen := watch.Stop().Err()
+	took, err := pod.Del()
+	tell(fmt.Sprintf("%d peers each way: DEL", peers), "%v", took.Round(time.Millisecond))
+	return errors.Join(err, seen, pod.Remove(), s.Delete(policy))
+}
+
+// Pods has many identifiers prepared, starts pods, and changes the policy of all of them.
+func Pods(ctx context.Context, o stage.Options, pods, identifiers int, tell Figure) (err error) {
+	s, err := stage.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
+	policy := stage.Policy{App: "a", Peers: 20}
+	if err := s.Write(policy); err != nil {
+		return err
+	}
+	expected := expectedPods(s, identifiers, policy.App)
+	began := time.Now()
+	if err := s.Node.WriteManifest("expected.json", expected); err != nil {
+		return err
+	}
+	if err := prepared(ctx, s, identifiers, time.Minute); err != nil {
+		return err
+	}
+	u, err := usage(s)
+	if err != nil {
+		return err
+	}
+	tell(fmt.Sprintf("%d identifiers", identifiers), "prepared after %v, %v of processor, latchd %v", time.Since(began).Round(time.Millisecond), u.CPU, u)
+	began = time.Now()
+	started, adds, err := start(ctx, s, pods, identifiers)
+	if err != nil {
+		return err
+	}
+	u, err = usage(s)
+	if err != nil {
+		return err
+	}
+	slices.Sort(adds)
+	tell(fmt.Sprintf("%d pods", pods), "started in %v, ADD p50 %v, p99 %v, latchd %v", time.Since(began).Round(time.Millisecond),
+		adds[len(adds)/2].Round(time.Millisecond), adds[len(adds)*99/100].Round(time.Millisecond), u)
+	for _, v := range []int{1, 2} {
+		policy.Version = v
+		cpu := u.CPU
+		began = time.Now()
+		if err := s.Write(policy); err != nil {
+			return err
+		}
+		if err := changed(ctx, s, identifiers, began, time.Minute); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		if u, err = usage(s); err != nil {
+			return err
+		}
+		tell(fmt.Sprintf("change of a policy of %d identifiers", identifiers), "all in force after %v: %.0f updates a second, %v of processor",
+			took.Round(time.Millisecond), float64(identifiers)/took.Seconds(), (u.CPU - cpu).Round(time.Millisecond))
+	}
+	for _, p := range started {
+		err = errors.Join(err, p.Follows(2, 5*time.Second))
+		if err != nil {
+			break
+		}
+	}
+	for _, p := range started {
+		_, delErr := p.Del()
+		err = errors.Join(err, delErr, p.Drop())
+	}
+	return errors.Join(err, s.Node.RemoveManifest("expected.json"), s.Delete(policy))
+}
+
+// expectedPods are the Pod objects of a number of identifiers, one each.
+func expectedPods(s *stage.Stage, identifiers int, app string) []byte {
+	var all strings.Builder
+	for i := range identifiers {
+		p := harness.Pod{Namespace: stage.Namespace, Name: podName(i), UID: fmt.Sprintf("expected-%d", i)}
+		all.Write(s.Node.PodManifest(p, map[string]string{"app": app, "n": fmt.Sprint(i)}))
+	}
+	return []byte(all.String())
+}
+
+func podName(i int) string { return fmt.Sprintf("pod%d", i) }
+
+// prepared waits until so many identifiers are recorded.
+func prepared(ctx context.Context, s *stage.Stage, n int, patience time.Duration) error {
+	return harness.Eventually(ctx, patience, func() error {
+		recs, err := state.New(s.Node.StateDir).ListIdentifiers()
+		if err == nil && len(recs) < n {
+			err = fmt.Errorf("%d of %d identifiers are prepared", len(recs), n)
+		}
+		return err
+	})
+}
+
+// changed waits until the rules of so many identifiers have been written since.
+func changed(ctx context.Context, s *stage.Stage, n int, since time.Time, patience time.Duration) error {
+	return harness.Eventually(ctx, patience, func() error {
+		recs, err := state.New(s.Node.StateDir).ListIdentifiers()
+		done := 0
+		for _, r := range recs {
+			if r.Create.Since.After(since) && r.Running.Hash == r.Create.Hash {
+				done++
+			}
+		}
+		if err == nil && done < n {
+			err = fmt.Errorf("%d of %d identifiers follow", done, n)
+		}
+		return err
+	})
+}
+
+// start runs ADD for pods, a few at a time.
+func start(ctx context.Context, s *stage.Stage, pods, identifiers int) (started []*stage.Pod, adds []time.Duration, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	work := make(chan int)
+	for range 4 {
+		wg.Go(func() {
+			for i := range work {
+				p, took, addErr := startOne(s, i, identifiers)
+				mu.Lock()
+				err = errors.Join(err, addErr)
+				if addErr == nil {
+					started, adds = append(started, p), append(adds, took)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range pods {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	return started, adds, errors.Join(err, ctx.Err())
+}
+
+func startOne(s *stage.Stage, i, identifiers int) (*stage.Pod, time.Duration, error) {
+	p, err := s.NewPod(podName(i%identifiers), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.UID = fmt.Sprintf("expected-%d", i%identifiers)
+	took, err := p.Add()
+	if stage.Retryable(err) {
+		took, err = p.Add()
+	}
+	return p, took, err
+}
