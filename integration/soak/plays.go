@@ -14,6 +14,7 @@ import (
 	"github.com/latch-cni/latch/integration/soak/capacity"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
+	"github.com/latch-cni/latch/integration/soak/overload"
 	"github.com/latch-cni/latch/integration/soak/race"
 	"github.com/latch-cni/latch/integration/soak/stage"
 )
@@ -40,6 +41,7 @@ var plays = []play{
 	{"crash", 0.3, playCrash},
 	{"race", 0.3, playRace},
 	{"capacity", 0.3, playCapacity},
+	{"overload", 0.1, playOverload},
 }
 
 func playAll(ctx context.Context, o options, only string, r *report) error {
@@ -109,5 +111,15 @@ func playCapacity(ctx context.Context, o options, r *report) error {
 	r.check("737 pods of 1,000 identifiers", capacity.Pods(ctx, o.stage(), 737, 1000, r.figure))
 	r.check("slots exhausted", capacity.Slots(ctx, o.stage(), bpf.MaxSlots-bpf.FirstSlot, r.figure))
 	r.check("leaks", capacity.Leaks(ctx, o.stage(), o.Length, r.figure))
+	return nil
+}
+
+func playOverload(ctx context.Context, o options, r *report) error {
+	const rate = 50_000
+	f, err := overload.Run(ctx, o.stage(), rate, min(o.Length, time.Minute))
+	r.check("denied packets", err)
+	r.figure("denied packets", "%d in %v (%.0f a second), %d counted, %d events lost, flow log %d kB, latchd used %.2f of a processor, beside it %d datagrams, %d lost",
+		f.Sent, f.Took.Round(time.Second), float64(f.Sent)/f.Took.Seconds(), f.Counted, f.LostEvents, f.LogBytes>>10,
+		f.LatchdCPU.Seconds()/f.Took.Seconds(), f.Verdicts.Sent, f.Lost)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/latch-cni/latch/integration/soak/capacity"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
+	"github.com/latch-cni/latch/integration/soak/overload"
 	"github.com/latch-cni/latch/integration/soak/race"
 	"github.com/latch-cni/latch/integration/soak/stage"
 	"github.com/latch-cni/latch/shared/testenv"
@@ -148,5 +149,13 @@ func TestCapacity(t *testing.T) {
 	}
 	if err := capacity.Leaks(t.Context(), on(t), 2*time.Second, tell); err != nil {
 		t.Error(err)
+	}
+}
+
+// Denied packets are counted, each of them, however many there are; the log is bounded.
+func TestOverload(t *testing.T) {
+	f, err := overload.Run(t.Context(), on(t), 20_000, 3*time.Second)
+	if err != nil {
+		t.Errorf("%+v: %v", f, err)
 	}
 }
