@@ -18,8 +18,8 @@ func TestWordsOfThePresentTool(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"ebpf", "progs"}, []string{"Programs currently loaded :", "ID : ", "latch_to_pod"}},
-		{[]string{"ebpf", "p"}, []string{"latch_from_pod"}},
+		{[]string{"ebpf", "progs"}, []string{"Programs currently loaded :", "ID : ", "Name : to_pod"}},
+		{[]string{"ebpf", "p"}, []string{"Name : from_pod"}},
 		{[]string{"ebpf", "maps"}, []string{"Keysize", "rules_in4", "Pods : " + pod}},
 		{[]string{"ebpf", "loaded-ebpfdata"}, []string{"PinPath:", "Pod Identifier :", "Pod : " + pod, "Prog ID:", "Map Name:  rules_in4", "Map ID:", "Direction : egress"}},
 	} {

@@ -112,7 +112,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.stateDir, "state-dir", "/run/latch", "records and locks")
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.status(), a.rules(), a.explain(), a.flows(), a.events(), a.counters(), a.check(), a.doctor(), a.ebpf(), a.dump(), a.cleanup())
+	root.AddCommand(a.status(), a.rules(), a.explain(), a.flows(), a.events(), a.top(), a.counters(), a.check(), a.doctor(), a.ebpf(), a.dump(), a.cleanup())
 	return root
 }
 

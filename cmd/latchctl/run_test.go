@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -139,7 +140,7 @@ func TestCommandsOnANode(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"status", []string{"status"}, 0, []string{"2 programs and 19 maps pinned", pod, "enforced", "isolated", "open", "t1/web"}},
+		{"status", []string{"status"}, 0, []string{fmt.Sprintf("2 programs and %d maps pinned", len(bpf.MapNames())), pod, "enforced", "isolated", "open", "t1/web"}},
 		{"status of a pod", []string{"status", pod}, 0, []string{n.pod.HostName, "first in line", "bound to slot"}},
 		{"status of nobody", []string{"status", "t1/nobody"}, exitUnhealthy, nil},
 		{"rules", []string{"rules", pod}, 0, []string{"0.0.0.0/0", "TCP/8080", "t1/web"}},

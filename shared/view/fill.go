@@ -12,6 +12,7 @@ type Fill struct {
 	Table    string `json:"table"`
 	Used     int    `json:"used"` // of flow tables: live entries; expired ones make room
 	Capacity int    `json:"capacity"`
+	Flows    bool   `json:"flows,omitempty"` // it is a flow table
 }
 
 // Percent is the used part.
@@ -53,7 +54,7 @@ func (n *Node) Fill() ([]Fill, error) {
 
 	live := flowReader{now: bpf.Now(), timeouts: k.node.At(0).Timeouts}
 	for _, table := range []string{"flows4", "spill4", "flows6", "spill6"} {
-		f := Fill{Table: table, Capacity: int(k.maps[table].MaxEntries())}
+		f := Fill{Table: table, Capacity: int(k.maps[table].MaxEntries()), Flows: true}
 		count := func(proto uint8, x bpf.Flow) {
 			if int32(live.now-x.Stamp) <= int32(live.timeout(proto, x.State)) {
 				f.Used++

@@ -132,11 +132,11 @@ func (x *exam) limits() {
 	}
 	var fill []string
 	for _, f := range tables {
-		fix, fixed := tableFixes[f.Table]
+		fix := tableFixes[f.Table]
 		fill = append(fill, fmt.Sprintf("%s %d%%", f.Table, f.Percent()))
 		switch {
 		case f.Percent() < filling:
-		case !fixed:
+		case f.Flows:
 			x.add(Warn, check, "latchctl flows: look for the pod that opens most; beyond, the longest unused make room", "%s holds %d of %d flows", f.Table, f.Used, f.Capacity)
 		case f.Percent() >= full && f.Table != "counters":
 			x.add(Fail, check, fix, "%s is full: %d of %d", f.Table, f.Used, f.Capacity)
