@@ -16,6 +16,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
 	"github.com/latch-cni/latch/cmd/latchd/observe/metrics"
+	"github.com/latch-cni/latch/cmd/latchd/statuspage"
 	"github.com/latch-cni/latch/shared/enforce"
 )
 
@@ -23,6 +24,7 @@ import (
 type observeOptions struct {
 	healthAddr  string
 	metricsAddr string
+	statusAddr  string
 	detail      string
 	flowLog     flowlog.Options
 	format      string
@@ -31,6 +33,7 @@ type observeOptions struct {
 func (o *observeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.healthAddr, "health-addr", ":8163", "address of /healthz and /readyz; empty = off")
 	f.StringVar(&o.metricsAddr, "metrics-addr", ":8162", "address of /metrics; empty = off")
+	f.StringVar(&o.statusAddr, "status-addr", "", "address of a read-only status page for browsers, on loopback unless it names a host; empty = off")
 	f.StringVar(&o.detail, "metrics-detail", string(metrics.DetailNamespace), "by what drops and allows are told apart: node, namespace or identifier")
 	l := &o.flowLog
 	f.StringVar(&l.File, "flow-log", "", "file for a line about each denied packet, or stdout; empty = off, and without cost")
@@ -62,6 +65,8 @@ type observation struct {
 	flows   *flowlog.Log // nil: off
 	health  net.Listener // nil: off
 	scrape  net.Listener // nil: off
+	page    net.Listener // nil: off
+	pages   http.Handler
 }
 
 // newObservation takes the addresses. One that is in use is an error now, before anything is changed.
@@ -75,6 +80,13 @@ func newObservation(o observeOptions, log *slog.Logger) (*observation, error) {
 	if ob.scrape, err = listen("--metrics-addr", o.metricsAddr); err != nil {
 		ob.close()
 		return nil, err
+	}
+	if o.statusAddr == "" {
+		return ob, nil
+	}
+	if ob.page, err = statuspage.Listen(o.statusAddr); err != nil {
+		ob.close()
+		return nil, fmt.Errorf("--status-addr %s: %w", o.statusAddr, err)
 	}
 	return ob, nil
 }
@@ -91,7 +103,7 @@ func listen(flag, addr string) (net.Listener, error) {
 }
 
 func (ob *observation) close() {
-	for _, l := range []net.Listener{ob.health, ob.scrape} {
+	for _, l := range []net.Listener{ob.health, ob.scrape, ob.page} {
 		if l != nil {
 			_ = l.Close()
 		}
@@ -101,6 +113,7 @@ func (ob *observation) close() {
 // watch connects it with the daemon, before that runs.
 func (ob *observation) watch(d *daemon) error {
 	kernelMap := d.enforcer.Map
+	ob.pages = statuspage.Handler(statuspage.Options{Bpffs: d.opts.bpffs, StateDir: d.opts.stateDir, Version: version})
 	ob.monitor = &health.Monitor{
 		Inspector: &health.Inspector{Bpffs: d.opts.bpffs, StateDir: d.opts.stateDir, Failing: d.reconciler.Errors,
 			Adopted: func() bool { return d.reconciler.Progress().Adopted }},
@@ -141,6 +154,9 @@ func (ob *observation) run(ctx context.Context) {
 	}
 	if ob.health != nil {
 		wg.Go(func() { ob.serve(ctx, ob.health, ob.monitor.Handler()) })
+	}
+	if ob.page != nil {
+		wg.Go(func() { ob.serve(ctx, ob.page, ob.pages) })
 	}
 	if ob.scrape == nil {
 		return
