@@ -35,6 +35,7 @@ type ground struct {
 
 type options struct {
 	mute   bool // ends own none of their addresses, except the next hop
+	bridge bool // the node joins pods and outside by a bridge, which looks at no packet
 	strict bool
 	deny   bool // an Admin policy denies everything
 	node   func(*enforce.NodeConfig)
@@ -52,6 +53,9 @@ func newGround(t *testing.T, o options) *ground {
 	g.Ext.Neigh(t, "eth0", v6.node, host)
 	if o.mute {
 		g.silence(g.Ext, "eth0", v4.web, v4.other, v6.web, v6.other)
+	}
+	if o.bridge {
+		g.bridge()
 	}
 	g.ext = g.newEnd("outside", g.Ext, "eth0", host)
 
@@ -80,6 +84,37 @@ func newGround(t *testing.T, o options) *ground {
 		_ = g.e.Close()
 	})
 	return g
+}
+
+// bridge makes the node a bridge that hands on every frame as it is.
+func (g *ground) bridge() {
+	g.t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "br0"
+	off := false
+	if err := g.Node.Netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &off}); err != nil {
+		g.t.Fatalf("add bridge: %v", err)
+	}
+	for _, key := range []string{"iptables", "ip6tables", "arptables"} {
+		if path := "/proc/sys/net/bridge/bridge-nf-call-" + key; exists(path) {
+			g.Node.Sysctl(g.t, "net.bridge.bridge-nf-call-"+key, "0")
+		}
+	}
+	g.Node.Up(g.t, "br0")
+	g.join("eth0")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// join makes an interface of the node a port of its bridge.
+func (g *ground) join(dev string) {
+	g.t.Helper()
+	if err := g.Node.Netlink.LinkSetMaster(g.Node.Link(g.t, dev), g.Node.Link(g.t, "br0")); err != nil {
+		g.t.Fatalf("make %s a port: %v", dev, err)
+	}
 }
 
 func attachMode() string {
@@ -137,6 +172,10 @@ func (g *ground) sandbox(tp *testenv.Pod) *pod {
 		}
 	}
 	p.end = g.newEnd(tp.Spec.Name, tp.NetNS, tp.IfName, tp.HostMAC)
+	if g.o.bridge {
+		g.join(tp.HostName)
+		p.via, g.ext.via = g.ext.mac, p.mac
+	}
 	p.attachment = state.Attachment{ContainerID: tp.Spec.Name, IfName: tp.IfName, PodNamespace: tp.Spec.Namespace, PodName: tp.Spec.Name,
 		Interfaces: []state.Interface{{Ifindex: tp.HostIfindex, Name: tp.HostName, Addr4: tp.Addr4, Addr6: tp.Addr6}}}
 	return p
