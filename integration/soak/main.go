@@ -30,7 +30,7 @@ func run() int {
 	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	flag.DurationVar(&o.Length, "length", 2*time.Minute, "of the whole run; every play gets its share")
 	only := flag.String("only", "", "play only these, comma separated: damage, crash, race, capacity, overload")
-	match := flag.String("match", "", "break only what has a name that matches this `expression`")
+	match := flag.String("match", "", "play only those damages and loads whose name matches this `expression`")
 	flag.IntVar(&o.Parallel, "parallel", 200, "pods on their way at the same time in the race")
 	flag.DurationVar(&o.Period, "period", 10*time.Millisecond, "between two changes of each of the race's five policies")
 	report := flag.String("report", "", "write the figures as JSON to this `file`")

@@ -127,6 +127,12 @@ func settled(ctx context.Context, s *stage.Stage) (Usage, error) {
 	if err := s.Whole(ctx, 0, 30*time.Second); err != nil {
 		return Usage{}, err
 	}
-	time.Sleep(2 * time.Second)
-	return usage(s)
+	u, err := usage(s)
+	for range 20 { // an audit that is at work has more open
+		time.Sleep(150 * time.Millisecond)
+		now, nowErr := usage(s)
+		now.Descriptors = min(now.Descriptors, u.Descriptors)
+		u, err = now, errors.Join(err, nowErr)
+	}
+	return u, err
 }
