@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -20,26 +21,36 @@ import (
 const maxExpanded = 16 << 20
 
 // fill decodes a mapping into an object, and returns false with the reason if that is not possible. It
-// goes through JSON, since the types of the API know only that, and keeps the line of every value.
-func fill(n *yaml.Node, o apis.Object) (apis.Problem, bool) {
+// goes through JSON, since the types of the API know only that, and keeps the line of every value. Fields
+// that the object does not have are left out and returned: a newer API may have them, or somebody has
+// mistyped one, which can open a pod.
+func fill(n *yaml.Node, o apis.Object) (unknown []string, p apis.Problem, ok bool) {
 	var w writer
 	if err := w.node(n, 0); err != nil {
 		line, message := locate(err)
-		return apis.Problem{Line: line, Message: message}, false
+		return nil, apis.Problem{Line: line, Message: message}, false
 	}
-	err := kjson.UnmarshalCaseSensitivePreserveInts(w.out, o)
+	strict, err := kjson.UnmarshalStrict(w.out, o)
 	if err == nil {
-		return apis.Problem{}, true
+		for _, e := range strict {
+			if m := unknownField.FindStringSubmatch(e.Error()); m != nil {
+				unknown = append(unknown, m[1])
+			}
+		}
+		return unknown, apis.Problem{}, true
 	}
-	p := apis.Problem{Line: n.Line, Message: strings.TrimPrefix(err.Error(), "json: ")}
+	p = apis.Problem{Line: n.Line, Message: strings.TrimPrefix(err.Error(), "json: ")}
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		p.Field = wrong.Field
 		p.Line = w.lineOf(int(wrong.Offset))
 		p.Message = fmt.Sprintf("is of type %s, want %s", wrong.Value, typeName(wrong.Type))
 	}
-	return p, false
+	return nil, p, false
 }
+
+// unknownField is how the library names a field that an object does not have.
+var unknownField = regexp.MustCompile(`^unknown field "(.*)"$`)
 
 // typeName says what a manifest has to hold for a Go type.
 func typeName(t reflect.Type) string {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -21,7 +22,7 @@ type Object struct {
 type Content struct {
 	Objects  []Object       // in the order of the file, every Ref once
 	Problems []apis.Problem // each is a document, or an item of a List, that is left out
-	Ignored  []apis.Problem // documents of kinds that do not matter here
+	Ignored  []apis.Problem // documents of kinds that do not matter here, and fields that no kind has
 }
 
 // Decode reads all documents of a file. The name is for messages, and a name that ends in .json decides
@@ -135,10 +136,19 @@ func (d *decoder) list(n *yaml.Node, apiVersion, kind string) {
 
 // keep fills an object from a mapping and adds it to the content, or reports it.
 func (d *decoder) keep(n *yaml.Node, kind string, o apis.Object) {
-	if p, ok := fill(n, o); !ok {
+	unknown, p, ok := fill(n, o)
+	if !ok {
 		p.Object = nameOf(n, kind)
 		d.report(p)
 		return
+	}
+	for _, field := range unknown {
+		if !ours(kind, field) {
+			continue
+		}
+		d.content.Ignored = append(d.content.Ignored, apis.Problem{
+			File: d.file, Line: d.line(n.Line), Object: nameOf(n, kind), Field: field, Message: "is no field of this kind and is left out",
+		})
 	}
 	if p, ok := check(o); !ok {
 		p.Object, p.Line = nameOf(n, kind), n.Line
@@ -156,6 +166,16 @@ func (d *decoder) keep(n *yaml.Node, kind string, o apis.Object) {
 	line := d.line(n.Line)
 	d.seen[ref] = line
 	d.content.Objects = append(d.content.Objects, Object{Object: o, Ref: ref, File: d.file, Line: line})
+}
+
+// ours tells whether an unknown field should be known. Status is not read, and of policies whose rules
+// come from endpoints objects the rules are not.
+func ours(kind, field string) bool {
+	if field == "status" || strings.HasPrefix(field, "status.") {
+		return false
+	}
+	rules := strings.HasPrefix(field, "spec.ingress[") || strings.HasPrefix(field, "spec.egress[")
+	return !rules || kind == apis.KindPolicyEndpoint || kind == apis.KindClusterPolicyEndpoint || kind == apis.KindNetworkPolicy
 }
 
 // field finds a key of a mapping.

@@ -102,9 +102,12 @@ func TestDecode(t *testing.T) {
 			want: summary{Problems: []string{`a.yaml:6: Pod x: key "labels" is already on line 5`}},
 		},
 		{
-			name: "unknown fields are tolerated",
+			name: "unknown fields are tolerated, and named",
 			text: policy + "  laterField: {a: [1, 2]}\nstatus: x\n",
-			want: summary{Objects: []string{"01 NetworkPolicy t1/p"}},
+			want: summary{
+				Objects: []string{"01 NetworkPolicy t1/p"},
+				Ignored: []string{"a.yaml:1: NetworkPolicy t1/p: spec.laterField: is no field of this kind and is left out"},
+			},
 		},
 		{
 			name: "other kinds are noted",

@@ -163,6 +163,7 @@ func (r *Reader) Snapshot() Snapshot {
 		state.Problems = problems
 		s.Files[name] = state
 		s.Problems = append(s.Problems, problems...)
+		s.Problems = append(s.Problems, state.Ignored...)
 	}
 	return s
 }
