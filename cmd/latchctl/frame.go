@@ -52,11 +52,11 @@ func heading(line string) bool {
 }
 
 func podLines(pods []podSample, width, rows int) []string {
-	// Fixed columns take 53; the name gets a third of what is left, at least 20, and policies the rest.
-	const fixed = 53
+	// Fixed columns take 49; the name gets a third of what is left, at least 20, and policies the rest.
+	const fixed = 49
 	name := max(20, min(50, (width-fixed)/2))
 	row := func(cells ...string) string {
-		return fmt.Sprintf("%s %-13s %-9s %-9s %8s %8s  %s", pad(cells[0], name), cells[1], cells[2], cells[3], cells[4], cells[5], cells[6])
+		return fmt.Sprintf("%s %-12s %-8s %-8s %7s %7s  %s", pad(cells[0], name), cells[1], cells[2], cells[3], cells[4], cells[5], cells[6])
 	}
 	lines := []string{row(podHeading, "STATE", "INGRESS", "EGRESS", "NEW/s", "DROPS/s", "POLICIES")}
 	if len(pods) == 0 {
