@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/shared/cleanup"
+	"github.com/latch-cni/latch/shared/lock"
 )
 
 func (a *app) cleanup() *cobra.Command {
-	var yes, dry bool
+	var yes, dry, force bool
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Take everything of Latch off this node; its pods are open then",
@@ -42,6 +44,15 @@ At a terminal it asks first, unless --yes is given. It may be called again at an
 					return errors.New("nothing was removed")
 				}
 			}
+			release, err := lock.Folder(a.stateDir)
+			switch {
+			case errors.Is(err, lock.ErrHeld) && !force:
+				return errors.New("latchd is running and would pin everything again, without its pods: stop it first, or say --force")
+			case err == nil:
+				defer release()
+			case !errors.Is(err, lock.ErrHeld) && !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
 			if err := u.Run(c.Context()); err != nil {
 				return err
 			}
@@ -49,6 +60,7 @@ At a terminal it asks first, unless --yes is given. It may be called again at an
 		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&force, "force", false, "also while latchd is running")
 	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed, and remove nothing")
 	return c
 }

@@ -24,6 +24,11 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return err
 	}
 	defer around.stop()
+	release, err := stayAlone(o.stateDir)
+	if err != nil {
+		return err
+	}
+	defer release()
 	observation, err := newObservation(o.observe, log)
 	if err != nil {
 		return err
@@ -159,14 +164,8 @@ func (directory) report(*state.Status) {}
 func (d *daemon) deliver(s policydir.Snapshot) {
 	ids := d.world.Replace(s.Objects)
 	d.mu.Lock()
-	old := d.problems
 	d.problems = s.Problems
 	d.mu.Unlock()
-	for _, p := range s.Problems {
-		if !slices.Contains(old, p) {
-			d.log.Warn("policy directory", "problem", p.String())
-		}
-	}
 	d.reconciler.SetUnread(s.Unread)
 	d.once.Do(func() {
 		ids = append(ids, d.world.Synced()...)
@@ -185,11 +184,14 @@ const (
 // reportStatus keeps status.json current for STATUS and latchctl.
 func (d *daemon) reportStatus(ctx context.Context) {
 	began := time.Now()
+	var told state.Status
 	for {
 		st := d.status()
 		if err := d.store.WriteStatus(st); err != nil {
 			d.log.Error("write status", "error", err)
 		}
+		d.tell(st, told)
+		told = st
 		d.keepSettings()
 		d.observation.monitor.Beat()
 		period := statusPeriod
@@ -209,6 +211,24 @@ func (d *daemon) reportStatus(ctx context.Context) {
 	}
 }
 
+// tell logs what has changed in the node's status: that it is ready or is not, and problems that have
+// come or gone.
+func (d *daemon) tell(now, before state.Status) {
+	if now.Ready != before.Ready || (before.UpdatedAt.IsZero() && !now.Ready) {
+		d.log.Info("status", "ready", now.Ready, "message", now.Message)
+	}
+	for _, p := range now.Problems {
+		if !slices.Contains(before.Problems, p) {
+			d.log.Warn("problem", "object", p.Object, "field", p.Field, "message", p.Message)
+		}
+	}
+	for _, p := range before.Problems {
+		if !slices.Contains(now.Problems, p) {
+			d.log.Info("problem is gone", "object", p.Object, "field", p.Field, "message", p.Message)
+		}
+	}
+}
+
 func (d *daemon) status() state.Status {
 	st := state.Status{Ready: true, Node: d.opts.nodeName, Mode: d.opts.mode, UpdatedAt: time.Now()}
 	d.mu.Lock()
@@ -216,8 +236,11 @@ func (d *daemon) status() state.Status {
 	d.mu.Unlock()
 	for _, p := range append(problems, d.world.Problems()...) {
 		object := p.Object
-		if p.File != "" {
+		switch {
+		case p.File != "" && p.Line > 0:
 			object = fmt.Sprintf("%s:%d %s", p.File, p.Line, p.Object)
+		case p.File != "":
+			object = fmt.Sprintf("%s %s", p.File, p.Object)
 		}
 		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
 	}
