@@ -47,6 +47,9 @@ func add(ctx context.Context, c *call) error {
 }
 
 func (c *call) attachment(pod pod, interfaces []state.Interface) state.Attachment {
+	for i := range interfaces {
+		interfaces[i].AntiSpoof = c.conf.AntiSpoof
+	}
 	return state.Attachment{
 		Network:      c.conf.Network,
 		ContainerID:  c.ContainerID,

@@ -44,6 +44,7 @@ type Config struct {
 	UnknownPods   string          // retry (default) or default
 	LockTimeout   time.Duration   // how long a lock is waited for; 10s
 	AttachMode    attach.Mode     // auto (default), clsact or tcx
+	AntiSpoof     bool            // pods send from their own addresses only; false
 	StateDir      string          // /run/latch
 	Bpffs         string          // /sys/fs/bpf
 	LogFile       string          // /var/log/latch/latch.log
@@ -92,6 +93,7 @@ func parseConfig(stdin []byte) (*Config, error) {
 	c.UnknownPods = p.oneOf("unknownPods", entry.UnknownPods, node.UnknownPods, UnknownRetry, UnknownDefault)
 	c.AttachMode = attach.Mode(p.oneOf("attachMode", entry.AttachMode, node.AttachMode,
 		string(attach.ModeAuto), string(attach.ModeClsact), string(attach.ModeTCX)))
+	c.AntiSpoof = firstBool(entry.AntiSpoof, node.AntiSpoof)
 	c.PolicyWait = p.duration("policyWait", 2*time.Second, entry.PolicyWait, node.PolicyWait)
 	c.LockTimeout = p.duration("lockTimeout", 10*time.Second, entry.LockTimeout, node.LockTimeout)
 	c.Bpffs = p.path("bpffs", "/sys/fs/bpf", entry.Bpffs, node.Bpffs)
@@ -212,6 +214,16 @@ func firstSet(values ...string) string {
 		}
 	}
 	return ""
+}
+
+// firstBool returns the first that is set, else false.
+func firstBool(values ...*bool) bool {
+	for _, value := range values {
+		if value != nil {
+			return *value
+		}
+	}
+	return false
 }
 
 // oneLine is for the events of a pod, which show an error on one line.

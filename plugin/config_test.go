@@ -35,7 +35,7 @@ func conf(t *testing.T, nodeJSON string, keys map[string]any) []byte {
 
 func TestParseConfigPrecedence(t *testing.T) {
 	const node = `{"enforcingMode":"strict","policyWait":"7s","unknownPods":"default","lockTimeout":"1m30s",
-		"attachMode":"tcx","bpffs":"/node/bpf","logFile":"/node/log","logLevel":"debug","future":1}`
+		"attachMode":"tcx","antiSpoof":true,"bpffs":"/node/bpf","logFile":"/node/log","logLevel":"debug","future":1}`
 	defaults := Config{
 		CNIVersion: "1.0.0", Network: "pods", EnforcingMode: ModeStandard, PolicyWait: 2 * time.Second,
 		UnknownPods: UnknownRetry, LockTimeout: 10 * time.Second, AttachMode: attach.ModeAuto,
@@ -45,7 +45,9 @@ func TestParseConfigPrecedence(t *testing.T) {
 	fromNode.EnforcingMode, fromNode.PolicyWait, fromNode.UnknownPods = ModeStrict, 7*time.Second, UnknownDefault
 	fromNode.LockTimeout, fromNode.AttachMode, fromNode.Bpffs = 90*time.Second, attach.ModeTCX, "/node/bpf"
 	fromNode.LogFile, fromNode.LogLevel = "/node/log", slog.LevelDebug
+	fromNode.AntiSpoof = true
 	fromEntry := fromNode
+	fromEntry.AntiSpoof = false
 	fromEntry.EnforcingMode, fromEntry.PolicyWait, fromEntry.UnknownPods = ModeStandard, 0, UnknownRetry
 	fromEntry.LockTimeout, fromEntry.AttachMode, fromEntry.Bpffs = 300*time.Millisecond, attach.ModeClsact, "/entry/bpf"
 	fromEntry.LogFile, fromEntry.LogLevel = "/entry/log", slog.LevelError
@@ -62,7 +64,7 @@ func TestParseConfigPrecedence(t *testing.T) {
 		{"node settings", node, nil, fromNode},
 		{"plugin entry", node, map[string]any{
 			"enforcingMode": "standard", "policyWait": "0", "unknownPods": "retry", "lockTimeout": "300ms",
-			"attachMode": "clsact", "bpffs": "/entry/bpf/", "logFile": "/entry/log", "logLevel": "error"}, fromEntry},
+			"attachMode": "clsact", "antiSpoof": false, "bpffs": "/entry/bpf/", "logFile": "/entry/log", "logLevel": "error"}, fromEntry},
 		{"one key of the plugin entry", node, map[string]any{"policyWait": "1s"}, one},
 		{"keys of others", "", map[string]any{"runtimeConfig": map[string]any{"x": 1}, "ipam": map[string]any{}, "prevResult": nil}, defaults},
 	}

@@ -80,6 +80,7 @@ func (o options) settings() state.NodeSettings {
 		UnknownPods:   o.unknownPods,
 		LockTimeout:   o.lockTimeout.String(),
 		AttachMode:    string(o.attachMode),
+		AntiSpoof:     &o.antiSpoof,
 		Bpffs:         o.bpffs,
 		LogFile:       o.pluginLog.file,
 		LogLevel:      o.pluginLog.level,

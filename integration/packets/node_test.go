@@ -32,7 +32,9 @@ table inet nat {
 }`
 
 // ask talks to an echo server over TCP that should be reached.
-func ask(ns *testenv.NetNS, local, remote string) error { return within(3*time.Second, ns, local, remote) }
+func ask(ns *testenv.NetNS, local, remote string) error {
+	return within(3*time.Second, ns, local, remote)
+}
 
 // tryOnce is ask for a server that should not be reached.
 func tryOnce(ns *testenv.NetNS, local, remote string) error {

@@ -68,6 +68,9 @@ func (o *objects) bindHashed(in state.Interface, slot uint32) error {
 
 func fill(p *bpf.PodState, in state.Interface) {
 	p.Flags, p.Addr4, p.Addr6 = 0, 0, [16]byte{}
+	if in.AntiSpoof {
+		p.Flags = bpf.PodAntispoof
+	}
 	if in.Addr4.Is4() {
 		p.Addr4 = bpf.Addr4(in.Addr4)
 	}

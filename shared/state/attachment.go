@@ -50,6 +50,8 @@ type Interface struct {
 	Addr4   netip.Addr `json:"addr4,omitzero"`
 	Addr6   netip.Addr `json:"addr6,omitzero"`
 	Mode    string     `json:"mode"` // how it is attached: a mode of package attach
+
+	AntiSpoof bool `json:"antiSpoof,omitempty"` // what it sends must bear its own addresses
 }
 
 func (a Attachment) key() string { return identity.AttachmentKey(a.ContainerID, a.IfName) }
