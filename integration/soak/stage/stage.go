@@ -165,6 +165,7 @@ func (s *Stage) View() (*view.Node, error) { return view.Open(s.Node.Bpffs, s.No
 
 // Close takes everything down. What DEL and cleanup leave behind is an error.
 func (s *Stage) Close(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // an interrupted run cleans up, too
 	var errs []error
 	for _, p := range s.all() {
 		errs = append(errs, p.Drop())
