@@ -162,9 +162,12 @@ func testOutage(t *testing.T, cp *controlPlane) {
 	begin = time.Now()
 	s.eventually(20*time.Second, func() error { return known.expects(allow, s.b, 8080) })
 	t.Logf("followed again %v after the API server was back", time.Since(begin).Round(time.Millisecond))
-	if st := s.status(); st.Message != "" || !st.Ready {
-		t.Errorf("status %+v", st)
-	}
+	s.eventually(20*time.Second, func() error {
+		if st := s.status(); st.Message != "" || !st.Ready {
+			return fmt.Errorf("status %+v", st)
+		}
+		return nil
+	})
 }
 
 // testLateKind installs the CRD of cluster policies on a running cluster.

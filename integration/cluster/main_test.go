@@ -30,6 +30,9 @@ func inChild() (int, error) {
 	if err := buildParts(); err != nil {
 		return 1, err
 	}
+	if err := os.Setenv("CGO_ENABLED", "0"); err != nil { // static, as in the image
+		return 1, err
+	}
 	b, err := harness.Build(context.Background())
 	if err != nil {
 		return 1, err

@@ -12,7 +12,7 @@ import (
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
-// partsEnv names the folder that has, or gets, folders with parts of a cluster: k8s-VERSION.
+// partsEnv names the folder that has, or gets, the parts of a cluster in folders of their own.
 const partsEnv = "LATCH_PARTS"
 
 const scripts = "../../hack/parts"
@@ -38,20 +38,29 @@ func buildParts() error {
 	if os.Getenv("CI") != "true" {
 		return nil
 	}
-	cmd := exec.Command(filepath.Join(scripts, "build-k8s.sh"), k8sDir())
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build kube-apiserver and etcd: %w", err)
+	for script, dir := range map[string]string{"build-k8s.sh": k8sDir(), "build-runtime.sh": runtimeDir()} {
+		cmd := exec.Command(filepath.Join(scripts, script), dir)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", script, err)
+		}
 	}
 	return nil
 }
+
+// runtimeDir is the folder with containerd, runc, crictl and the images of test pods.
+func runtimeDir() string { return filepath.Join(partsDir(), "runtime") }
 
 // part is the path of a built program. A test that lacks it is skipped.
 func part(t *testing.T, dir, name string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		testenv.Missing(t, fmt.Sprintf("needs %s: run hack/parts/build-k8s.sh %s, once, for a quarter of an hour", path, dir))
+		script := "build-k8s.sh"
+		if dir == runtimeDir() {
+			script = "build-runtime.sh"
+		}
+		testenv.Missing(t, fmt.Sprintf("needs %s: run hack/parts/%s %s, once, for a quarter of an hour", path, script, dir))
 	}
 	return path
 }
