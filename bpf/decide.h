@@ -34,45 +34,6 @@ static __always_inline struct verdict verdict_of(__u64 word)
 	};
 }
 
-/* Where a packet is judged: a PLACE with the slot for l3, and flags of either function. */
-#define WHERE_ANTISPOOF 0x40000
-#define WHERE_GUESSED 0x80000
-#define WHERE(slot, dir, family, flags)                      \
-	((slot) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | \
-	 ((family) == FAMILY_V6 ? PLACE_V6 : 0) | (flags))
-
-/* What is judged: ports as they stand, protocol, packet.kind, packet.flags. */
-#define WHAT(lport, rport, proto, kind, flags)                                                \
-	((__u64)(lport) | (__u64)(rport) << 16 | (__u64)(proto) << 32 | (__u64)(kind) << 40 | \
-	 (__u64)(flags) << 48)
-
-struct asked {
-	union address remote;
-	enum latch_family family;
-	enum latch_dir dir;
-	__u32 slot;
-	__be16 lport;
-	__be16 rport;
-	__u8 proto;
-	__u8 kind;
-	__u8 flags;
-};
-
-static __always_inline struct asked asked_of(__u32 where, __u64 hi, __u64 lo, __u64 what)
-{
-	return (struct asked){
-		.remote.d = {hi, lo},
-		.family = where & PLACE_V6 ? FAMILY_V6 : FAMILY_V4,
-		.dir = where & PLACE_EGRESS ? DIR_EGRESS : DIR_INGRESS,
-		.slot = where & 0xffff,
-		.lport = what,
-		.rport = what >> 16,
-		.proto = what >> 32,
-		.kind = what >> 40,
-		.flags = what >> 48,
-	};
-}
-
 /*
  * value, usable only once seen has been read: an address dependency, which arm64 keeps. A flow must
  * not carry a generation that is newer than the rules it was judged by.
@@ -127,14 +88,6 @@ static __always_inline __u8 exemption(struct __sk_buff *skb, const struct node *
 	return REASON_POLICY;
 }
 
-/* D8: what a pod sends to its own node passes, unless a switch has it judged. */
-static __always_inline bool to_node(const struct node *n, enum latch_dir dir,
-				    enum latch_family family, const union address *remote)
-{
-	return dir == DIR_EGRESS && !(n->flags & NODE_F_JUDGE_TO_NODE) &&
-	       is_node_addr(remote, family);
-}
-
 /*
  * The verdict on a packet without a flow. TCP that does not begin a connection may belong to one
  * that is older than the table (D7): it passes if either side may have opened it, and is recorded
@@ -160,7 +113,7 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
 	 * not be able to make itself a flow to anywhere.
 	 */
 	if (reason == REASON_HAIRPIN && !(where & WHERE_ANTISPOOF))
-		admits = false;
+		admits = admits && is_masqueraded(&a);
 	if (reason != REASON_POLICY)
 		return VERDICT_WORD(RES_ALLOW, reason, 1, admits, FLOW_F_EXEMPT);
 
@@ -169,7 +122,7 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
 		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
 	if (!midstream && (own & RES_ALLOW))
 		return VERDICT_WORD(own, REASON_POLICY, 1, admits, 0);
-	if (!(own & RES_ALLOW) && to_node(n, a.dir, a.family, &a.remote))
+	if (!(own & RES_ALLOW) && a.dir == DIR_EGRESS && sent_to_node(skb, where, hi, lo, what))
 		return VERDICT_WORD(own, REASON_NODE, 1, admits, FLOW_F_EXEMPT);
 	if (!midstream)
 		return VERDICT_WORD(own, REASON_POLICY, 0, 0, 0);
@@ -186,22 +139,18 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
  * The verdict on a flow opened in the direction of "where". One that was met in mid-stream may have
  * been opened by either side; REASON_REPLY then tells that it was the other one.
  */
-__attribute__((noinline)) __u64 decide_known_flow(__u32 where, __u64 hi, __u64 lo, __u64 what)
+__attribute__((noinline)) __u64 decide_known_flow(struct __sk_buff *skb, __u32 where, __u64 hi,
+						  __u64 lo, __u64 what)
 {
 	struct asked a = asked_of(where, hi, lo, what);
-	__u32 zero = 0, own, other;
-	struct node *n;
-
-	n = bpf_map_lookup_elem(&node, &zero);
-	if (!n)
-		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
+	__u32 own, other;
 
 	own = ask_rules(&a, a.dir);
 	if (own & RES_INCOMPLETE)
 		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
 	if (own & RES_ALLOW)
 		return VERDICT_WORD(own, REASON_POLICY, 1, 0, 0);
-	if (to_node(n, a.dir, a.family, &a.remote))
+	if (a.dir == DIR_EGRESS && sent_to_node(skb, where, hi, lo, what))
 		return VERDICT_WORD(own, REASON_NODE, 1, 0, FLOW_F_EXEMPT);
 	if (where & WHERE_GUESSED) {
 		other = ask_rules(&a, !a.dir);
@@ -222,14 +171,13 @@ static __always_inline struct verdict decide_new(struct __sk_buff *skb, __u32 sl
 					    WHAT(p->lport, p->rport, p->proto, p->kind, p->flags)));
 }
 
-static __always_inline struct verdict decide_flow(__u32 slot, enum latch_dir dir,
-						  const enum latch_family family, bool guessed,
-						  const union address *remote, __be16 lport,
-						  __be16 rport, __u8 proto)
+static __always_inline struct verdict
+decide_flow(struct __sk_buff *skb, __u32 slot, enum latch_dir dir, const enum latch_family family,
+	    bool guessed, const union address *remote, __be16 lport, __be16 rport, __u8 proto)
 {
 	__u32 where = WHERE(slot, dir, family, guessed ? WHERE_GUESSED : 0);
 
-	return verdict_of(decide_known_flow(where, remote->d[0], remote->d[1],
+	return verdict_of(decide_known_flow(skb, where, remote->d[0], remote->d[1],
 					    WHAT(lport, rport, proto, 0, 0)));
 }
 

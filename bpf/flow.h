@@ -30,16 +30,6 @@ struct env {
 	__u32 now;
 };
 
-static __always_inline struct pod_state *find_pod(__u32 ifindex)
-{
-	__u32 index = ifindex & (POD_STATE_SIZE - 1);
-	struct pod_state *pod = bpf_map_lookup_elem(&pod_state, &index);
-
-	if (pod && pod->ifindex == ifindex)
-		return pod;
-	return bpf_map_lookup_elem(&pod_state_hash, &ifindex);
-}
-
 union flow_key {
 	struct flow_key4 v4;
 	struct flow_key6 v6;
@@ -166,11 +156,11 @@ static __always_inline bool rejudge(const struct env *e, const enum latch_family
 
 	if (family == FAMILY_V4) {
 		remote.v4 = key->v4.remote;
-		*v = decide_flow(slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
+		*v = decide_flow(e->skb, slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
 				 key->v4.lport, key->v4.rport, key->v4.proto);
 	} else {
 		__builtin_memcpy(remote.w, key->v6.remote, sizeof(remote.w));
-		*v = decide_flow(slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
+		*v = decide_flow(e->skb, slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
 				 key->v6.lport, key->v6.rport, key->v6.proto);
 	}
 	if (v->allow) {
@@ -217,22 +207,23 @@ static __always_inline void touch(const struct env *e, const enum latch_dir dir,
  * Whether a pod has opened fewer flows than its share of the tables lately. Counting loses some
  * when CPUs race, which is no matter.
  */
-static __always_inline bool within_share(const struct env *e, const enum latch_family family)
+static __always_inline bool within_share(__u32 ifindex, __u32 pod, __u32 now,
+					 enum latch_family family)
 {
 	__u32 share = family == FAMILY_V4 ? flow_share4 : flow_share6;
-	__u32 index = e->skb->ifindex & (POD_STATE_SIZE - 1);
+	__u32 index = ifindex & (POD_STATE_SIZE - 1);
 	struct share *s = bpf_map_lookup_elem(&shares, &index);
 
 	if (!s)
 		return false;
-	if (s->pod != e->pod->pod) {
-		s->pod = e->pod->pod;
+	if (s->pod != pod) {
+		s->pod = pod;
 		s->spilled = 0;
 		s->opened = share;
-		s->window = e->now - SHARE_STAMPS;
+		s->window = now - SHARE_STAMPS;
 	}
-	if (e->now - s->window >= SHARE_STAMPS) {
-		s->window = e->now;
+	if (now - s->window >= SHARE_STAMPS) {
+		s->window = now;
 		s->opened = 0;
 	}
 	if (s->opened < share) {
@@ -243,29 +234,73 @@ static __always_inline bool within_share(const struct env *e, const enum latch_f
 	return false;
 }
 
+/* A flow to be recorded: ports, protocol and fold of its key, its flags; generation and result. */
+#define RECORD_EGRESS (1ULL << 62)
+#define RECORD_V6 (1ULL << 63)
+#define RECORD_WHAT(k, dir, family, flags)                                                      \
+	((k).lport | (__u64)(k).rport << 16 | (__u64)(k).proto << 32 | (__u64)(k).local << 40 | \
+	 (__u64)((flags)&0x3f) << 56 | ((dir) == DIR_EGRESS ? RECORD_EGRESS : 0) |              \
+	 ((family) == FAMILY_V6 ? RECORD_V6 : 0))
+
+/* Global, so that its memory is not part of that of what calls more deeply. 0 = recorded. */
+__attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64 lo, __u64 what,
+					  __u64 origin)
+{
+	struct pod_state *pod = find_pod(skb->ifindex);
+	union address remote = {.d = {hi, lo}};
+	union flow_key key;
+	struct flow f = {
+		.stamp = stamp_now(),
+		.generation = origin >> 32,
+		.result = origin,
+		.dir = what & RECORD_EGRESS ? DIR_EGRESS : DIR_INGRESS,
+		.state = FLOW_NEW,
+		.flags = (what >> 56) & 0x3f,
+	};
+	bool within;
+
+	if (!pod)
+		return -1;
+	within = within_share(skb->ifindex, pod->pod, f.stamp,
+			      what & RECORD_V6 ? FAMILY_V6 : FAMILY_V4);
+	if (what & RECORD_V6) {
+		key.v6 = (struct flow_key6){
+			.pod = pod->pod,
+			.lport = what,
+			.rport = what >> 16,
+			.proto = what >> 32,
+			.local = what >> 40,
+		};
+		__builtin_memcpy(key.v6.remote, remote.w, sizeof(key.v6.remote));
+		if (within)
+			return bpf_map_update_elem(&flows6, &key.v6, &f, BPF_ANY);
+		bpf_map_delete_elem(&flows6, &key.v6);
+		return bpf_map_update_elem(&spill6, &key.v6, &f, BPF_ANY);
+	}
+	key.v4 = (struct flow_key4){
+		.pod = pod->pod,
+		.remote = remote.v4,
+		.lport = what,
+		.rport = what >> 16,
+		.proto = what >> 32,
+		.local = what >> 40,
+	};
+	if (within)
+		return bpf_map_update_elem(&flows4, &key.v4, &f, BPF_ANY);
+	bpf_map_delete_elem(&flows4, &key.v4);
+	return bpf_map_update_elem(&spill4, &key.v4, &f, BPF_ANY);
+}
+
 /* Records a flow, over whatever its key held. False = it could not be recorded. */
 static __always_inline bool record(const struct env *e, const enum latch_dir dir,
-				   const enum latch_family family, const union flow_key *key,
-				   const struct verdict *v)
+				   const enum latch_family family, const struct packet *p,
+				   const union flow_key *key, const struct verdict *v)
 {
-	struct flow f = {
-		.stamp = e->now,
-		.generation = e->generation,
-		.result = v->result,
-		.dir = dir,
-		.state = FLOW_NEW,
-		.flags = v->flow_flags,
-	};
+	__u64 what = family == FAMILY_V4 ? RECORD_WHAT(key->v4, dir, family, v->flow_flags) :
+					   RECORD_WHAT(key->v6, dir, family, v->flow_flags);
 
-	if (within_share(e, family))
-		return !(family == FAMILY_V4 ? bpf_map_update_elem(&flows4, &key->v4, &f, BPF_ANY) :
-					       bpf_map_update_elem(&flows6, &key->v6, &f, BPF_ANY));
-	if (family == FAMILY_V4) {
-		bpf_map_delete_elem(&flows4, &key->v4);
-		return !bpf_map_update_elem(&spill4, &key->v4, &f, BPF_ANY);
-	}
-	bpf_map_delete_elem(&flows6, &key->v6);
-	return !bpf_map_update_elem(&spill6, &key->v6, &f, BPF_ANY);
+	return !record_flow(e->skb, p->remote.d[0], p->remote.d[1], what,
+			    (__u64)e->generation << 32 | v->result);
 }
 
 #endif

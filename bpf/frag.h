@@ -73,7 +73,8 @@ static __always_inline struct verdict judge_later(const struct env *e, const enu
 	if (v.allow)
 		return v;
 	v.reason = v.result & RES_INCOMPLETE ? REASON_INCOMPLETE : REASON_FRAGMENT;
-	if (to_node(e->node, dir, family, &p->remote)) {
+	if (dir == DIR_EGRESS && sent_to_node(e->skb, WHERE(0, dir, family, 0), p->remote.d[0],
+					      p->remote.d[1], WHAT(0, 0, p->proto, 0, PKT_LATER))) {
 		v.allow = true;
 		v.reason = REASON_NODE;
 	}

@@ -218,6 +218,7 @@ func TestFragmentsOfTheNode(t *testing.T) {
 			r.clear()
 		}
 		r.addNodeAddr(f)
+		r.listen("udp", f.node, 1)
 		for _, frame := range slices.Backward(fragments(bigUDP(f, bpf.Egress, 80, f.node, 1), 1, 1480)) {
 			r.want("allow node", bpf.Egress, frame)
 		}

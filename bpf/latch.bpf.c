@@ -22,6 +22,7 @@
 #include "transport.h"
 #include "parse.h"
 #include "policy.h"
+#include "tonode.h"
 #include "decide.h"
 #include "flow.h"
 #include "quote.h"

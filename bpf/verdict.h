@@ -99,7 +99,7 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 			e->pod->flags & POD_F_ANTISPOOF, p);
 	if (known || (p->flags & PKT_NOFLOW))
 		v->admits = false;
-	if (v->admits && !record(e, dir, family, &key, v)) {
+	if (v->admits && !record(e, dir, family, p, &key, v)) {
 		v->admits = false;
 		v->allow = is_open(e->slot_id);
 		if (!v->allow)

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * D8: what a pod sends to its own node passes whatever policy says, if it is for the node and not
+ * merely for one of its addresses: a node port leads on to pods, a tunnel anywhere.
+ */
+#ifndef LATCH_TONODE_H
+#define LATCH_TONODE_H
+
+/* Where a packet is judged: a PLACE with the slot for l3, and flags of either function. */
+#define WHERE_ANTISPOOF 0x40000
+#define WHERE_GUESSED 0x80000
+#define WHERE(slot, dir, family, flags)                      \
+	((slot) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | \
+	 ((family) == FAMILY_V6 ? PLACE_V6 : 0) | (flags))
+
+/* What is judged: ports as they stand, protocol, packet.kind, packet.flags. */
+#define WHAT(lport, rport, proto, kind, flags)                                                \
+	((__u64)(lport) | (__u64)(rport) << 16 | (__u64)(proto) << 32 | (__u64)(kind) << 40 | \
+	 (__u64)(flags) << 48)
+
+struct asked {
+	union address remote;
+	enum latch_family family;
+	enum latch_dir dir;
+	__u32 slot;
+	__be16 lport;
+	__be16 rport;
+	__u8 proto;
+	__u8 kind;
+	__u8 flags;
+};
+
+static __always_inline struct asked asked_of(__u32 where, __u64 hi, __u64 lo, __u64 what)
+{
+	return (struct asked){
+		.remote.d = {hi, lo},
+		.family = where & PLACE_V6 ? FAMILY_V6 : FAMILY_V4,
+		.dir = where & PLACE_EGRESS ? DIR_EGRESS : DIR_INGRESS,
+		.slot = where & 0xffff,
+		.lport = what,
+		.rport = what >> 16,
+		.proto = what >> 32,
+		.kind = what >> 40,
+		.flags = what >> 48,
+	};
+}
+
+static __always_inline struct pod_state *find_pod(__u32 ifindex)
+{
+	__u32 index = ifindex & (POD_STATE_SIZE - 1);
+	struct pod_state *pod = bpf_map_lookup_elem(&pod_state, &index);
+
+	if (pod && pod->ifindex == ifindex)
+		return pod;
+	return bpf_map_lookup_elem(&pod_state_hash, &ifindex);
+}
+
+/*
+ * Whether a socket of the node takes what the pod of the interface sends to remote: one that
+ * listens, or the other end of the connection. The hook is in front of the node's
+ * translation of addresses, so what is translated finds none.
+ */
+static __always_inline bool find_socket(struct __sk_buff *skb, const struct asked *a)
+{
+	struct pod_state *pod = find_pod(skb->ifindex);
+	struct bpf_sock_tuple t = {};
+	struct bpf_sock *sk;
+	__u32 size = sizeof(t.ipv4);
+
+	if (!pod)
+		return false;
+	if (a->family == FAMILY_V4) {
+		t.ipv4.saddr = pod->addr4;
+		t.ipv4.daddr = a->remote.v4;
+		t.ipv4.sport = a->lport;
+		t.ipv4.dport = a->rport;
+	} else {
+		__builtin_memcpy(t.ipv6.saddr, pod->addr6, sizeof(t.ipv6.saddr));
+		__builtin_memcpy(t.ipv6.daddr, a->remote.w, sizeof(t.ipv6.daddr));
+		t.ipv6.sport = a->lport;
+		t.ipv6.dport = a->rport;
+		size = sizeof(t.ipv6);
+	}
+	if (a->proto == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_sk_lookup_udp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	bpf_sk_release(sk);
+	return true;
+}
+
+/*
+ * D8 for what a pod sends, unless a switch has it judged. SCTP is judged, as nobody can be asked
+ * for its sockets; so are errors, which the node sends on to whom they are about. A later fragment
+ * needs no socket: without its first one, which does, it is of no use. Not 0 = passes.
+ */
+__attribute__((noinline)) int sent_to_node(struct __sk_buff *skb, __u32 where, __u64 hi, __u64 lo,
+					   __u64 what)
+{
+	struct asked a = asked_of(where, hi, lo, what);
+	__u32 zero = 0;
+	struct node *n = bpf_map_lookup_elem(&node, &zero);
+
+	if (!n || (n->flags & NODE_F_JUDGE_TO_NODE) || !is_node_addr(&a.remote, a.family))
+		return 0;
+	if (a.proto == (a.family == FAMILY_V4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+		return !(a.flags & PKT_ERROR);
+	if (a.proto != IPPROTO_TCP && a.proto != IPPROTO_UDP)
+		return 0;
+	return (a.flags & PKT_LATER) || find_socket(skb, &a);
+}
+
+/*
+ * Whether it was the node that gave a packet of the pod to itself its source: the node's address,
+ * which the pod cannot use in IPv4, where nobody takes packets from outside that bear it. In IPv6
+ * it can, so there only TCP counts, whose connections begin with a SYN that no flow lets pass.
+ */
+static __always_inline bool is_masqueraded(const struct asked *a)
+{
+	return (a->family == FAMILY_V4 || a->proto == IPPROTO_TCP) &&
+	       is_node_addr(&a->remote, a->family);
+}
+
+#endif
