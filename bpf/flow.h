@@ -124,10 +124,13 @@ static __always_inline __u32 timeout_of(const struct node *node, __u8 proto, __u
 	return node->timeouts[i & 7];
 }
 
-/* Stamps of other CPUs may be ahead of this one's clock. */
-static __always_inline bool is_live(__u32 now, __u32 stamp, __u32 timeout)
+/*
+ * Stamps of other CPUs may be ahead of this one's clock, but not by much: one that seems to be so
+ * is older than the 1.14 years of half a wrap. Not 0 = live.
+ */
+__attribute__((noinline)) int is_live(__u32 now, __u32 stamp, __u32 timeout)
 {
-	return (__s32)(now - stamp) <= (__s32)timeout;
+	return now - stamp + STAMP_FRESH <= timeout + STAMP_FRESH;
 }
 
 /*
@@ -177,7 +180,7 @@ static __always_inline bool rejudge(const struct env *e, const enum latch_family
 		f->flags |= FLOW_F_CUT;
 	}
 	v->reason = REASON_CUT;
-	return (__s32)(e->now - f->cut_at) < 0;
+	return f->cut_at - e->now - 1 < e->node->timeouts[TIMEOUT_GRACE] + STAMP_FRESH;
 }
 
 /* What a packet changes in its flow. */

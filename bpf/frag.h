@@ -52,6 +52,22 @@ __attribute__((noinline)) __u64 recall_first(struct __sk_buff *skb, __u32 place,
 	return VERDICT_WORD(first->result, REASON_FRAGMENT, 0, 0, 0);
 }
 
+/* The verdict on a later fragment by its peer and protocol alone. */
+__attribute__((noinline)) __u64 decide_later(struct __sk_buff *skb, __u32 where, __u64 hi, __u64 lo,
+					     __u64 what)
+{
+	struct asked a = asked_of(where, hi, lo, what);
+	__u32 result =
+		judge(a.slot, a.dir, a.family, &a.remote, PORTS_WHOLE | (__u32)a.proto << 16);
+
+	if (result & RES_ALLOW)
+		return VERDICT_WORD(result, REASON_POLICY, 1, 0, 0);
+	if (a.dir == DIR_EGRESS && sent_to_node(skb, where, hi, lo, what))
+		return VERDICT_WORD(result, REASON_NODE, 1, 0, 0);
+	return VERDICT_WORD(result, result & RES_INCOMPLETE ? REASON_INCOMPLETE : REASON_FRAGMENT,
+			    0, 0, 0);
+}
+
 static __always_inline struct verdict judge_later(const struct env *e, const enum latch_dir dir,
 						  const enum latch_family family,
 						  const struct packet *p)
@@ -68,17 +84,8 @@ static __always_inline struct verdict judge_later(const struct env *e, const enu
 	if (word)
 		return verdict_of(word);
 
-	v.result = judge(e->slot_id, dir, family, &p->remote, PORTS_WHOLE | (__u32)p->proto << 16);
-	v.allow = !!(v.result & RES_ALLOW);
-	if (v.allow)
-		return v;
-	v.reason = v.result & RES_INCOMPLETE ? REASON_INCOMPLETE : REASON_FRAGMENT;
-	if (dir == DIR_EGRESS && sent_to_node(e->skb, WHERE(0, dir, family, 0), p->remote.d[0],
-					      p->remote.d[1], WHAT(0, 0, p->proto, 0, PKT_LATER))) {
-		v.allow = true;
-		v.reason = REASON_NODE;
-	}
-	return v;
+	return verdict_of(decide_later(e->skb, WHERE(e->slot_id, dir, family, 0), p->remote.d[0],
+				       p->remote.d[1], WHAT(0, 0, p->proto, 0, PKT_LATER)));
 }
 
 #endif
