@@ -116,11 +116,11 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 
 	spec.Maps[latchMapNode].Contents = []ebpf.MapKV{{Key: uint32(0), Value: Node{
 		Timeouts:       DefaultTimeouts(),
-		NextGeneration: 1,
+		NextGeneration: 2, // those of the default slots are taken
 	}}}
 	spec.Maps[latchMapSlots].Contents = []ebpf.MapKV{
-		{Key: uint32(SlotDefaultAllow), Value: defaultSlot(ResAllow)},
-		{Key: uint32(SlotDefaultDeny), Value: defaultSlot(0)},
+		{Key: uint32(SlotDefaultAllow), Value: defaultSlot(ResAllow, 1)},
+		{Key: uint32(SlotDefaultDeny), Value: defaultSlot(0, 2)},
 	}
 
 	var coarse uint8
@@ -139,8 +139,9 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-func defaultSlot(onMiss uint32) Slot {
-	return Slot{Generation: 1, Flags: SlotUsed | SlotComplete, OnMiss: [2]uint32{onMiss, onMiss}}
+// Generations differ, so that flows of a pod that moves between the default slots are judged again.
+func defaultSlot(onMiss, generation uint32) Slot {
+	return Slot{Generation: generation, Flags: SlotUsed | SlotComplete, OnMiss: [2]uint32{onMiss, onMiss}}
 }
 
 // DefaultTimeouts are those of a new node map, indexed by Timeout constants.

@@ -97,6 +97,10 @@ func TestFreshMaps(t *testing.T) {
 	if n := r.node(); n.Timeouts != bpf.DefaultTimeouts() || slices.Contains(n.Timeouts[:], 0) || n.NextGeneration == 0 {
 		t.Errorf("node is %+v", n)
 	}
+	allow, deny := r.slots.At(bpf.SlotDefaultAllow).Generation, r.slots.At(bpf.SlotDefaultDeny).Generation
+	if next := r.node().NextGeneration + 1; allow == deny || next <= max(allow, deny) {
+		t.Errorf("generations %d and %d, next is %d", allow, deny, next)
+	}
 	for slot, onMiss := range map[int]uint32{bpf.SlotDefaultAllow: bpf.ResAllow, bpf.SlotDefaultDeny: 0} {
 		s := r.slots.At(slot)
 		if s.OnMiss != [2]uint32{onMiss, onMiss} || s.Flags != bpf.SlotUsed|bpf.SlotComplete || s.Generation == 0 {
