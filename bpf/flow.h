@@ -145,6 +145,18 @@ static __always_inline bool is_settled(const struct env *e, const struct packet 
 }
 
 /*
+ * When a denied flow became one: with the last change of the slot. Or, if it passed since, with the
+ * move of its pod to that slot, of which is known that the flow's last packet was before it; its
+ * stamp is older than that by up to STAMP_FRESH.
+ */
+__attribute__((noinline)) __u32 denied_since(__u32 now, __u32 changed_at, __u32 stamp)
+{
+	if (now - stamp + STAMP_FRESH < now - changed_at + STAMP_FRESH)
+		return stamp + STAMP_FRESH;
+	return changed_at;
+}
+
+/*
  * Judges a flow again, in the direction in which it was opened, since policy has changed. What is
  * still allowed takes over the new generation; what is denied gets a time after which it is cut,
  * and keeps the old generation, so that it is judged again should policy change back.
@@ -176,11 +188,12 @@ static __always_inline bool rejudge(const struct env *e, const enum latch_family
 	if (v->reason == REASON_INCOMPLETE)
 		return false;
 	if (!(f->flags & FLOW_F_CUT)) {
-		f->cut_at = e->slot->changed_at + e->node->timeouts[TIMEOUT_GRACE];
+		f->cut_at = denied_since(e->now, e->slot->changed_at, f->stamp) +
+			    e->node->timeouts[TIMEOUT_GRACE];
 		f->flags |= FLOW_F_CUT;
 	}
 	v->reason = REASON_CUT;
-	return f->cut_at - e->now - 1 < e->node->timeouts[TIMEOUT_GRACE] + STAMP_FRESH;
+	return f->cut_at - e->now - 1 < e->node->timeouts[TIMEOUT_GRACE] + 2 * STAMP_FRESH;
 }
 
 /* What a packet changes in its flow. */

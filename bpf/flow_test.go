@@ -331,7 +331,7 @@ func TestGeneration(t *testing.T) {
 			r.load(onlyTo(dir, f))
 			r.want("allow flow", dir, packet(dir))
 			r.load(policy{onMiss: deny2})
-			r.slots.At(slotID).ChangedAt -= bpf.Stamp(10 * time.Second)
+			r.age(f)
 			r.want("deny cut", 1-dir, packet(1-dir))
 
 			// Rules that are not there do not revive it, nor do they cut it for good.
@@ -353,7 +353,7 @@ func TestGenerationOfGuessedFlow(t *testing.T) {
 			t.Errorf("flow is %+v", v)
 		}
 		r.load(policy{onMiss: deny2})
-		r.slots.At(slotID).ChangedAt -= 1000
+		r.age(f)
 		r.want("deny cut", 1-dir, f.tcp(1-dir, lport, f.peer, rport, ack))
 	})
 }
@@ -367,6 +367,18 @@ func TestMoveToOtherSlot(t *testing.T) {
 		r.load(p)
 		r.slots.At(slotID + 1).ChangedAt -= 1000
 		r.pods.At(podIfindex).Slot = slotID + 1
+		// The grace begins with the move, which was after the last packet, and not with the slot's change.
+		_, before := r.flow(f, 17, lport, f.peer, rport)
+		r.want("allow flow", 1-dir, f.udp(1-dir, lport, f.peer, rport))
+		_, v := r.flow(f, 17, lport, f.peer, rport)
+		if since := v.CutAt - bpf.Stamp(time.Second) - before.Stamp; since > 64 {
+			t.Errorf("grace begins %d after the last packet", int32(since))
+		}
+		r.editFlow(f, 17, lport, f.peer, rport, func(v *bpf.Flow) { v.CutAt = bpf.Now() - 2 })
+		r.want("deny cut", 1-dir, f.udp(1-dir, lport, f.peer, rport))
+
+		// It does not begin with the first packet after it.
+		r.editFlow(f, 17, lport, f.peer, rport, func(v *bpf.Flow) { v.Flags, v.Stamp = 0, bpf.Now()-bpf.Stamp(5*time.Second) })
 		r.want("deny cut", 1-dir, f.udp(1-dir, lport, f.peer, rport))
 		r.want("deny policy", dir, f.udp(dir, lport+1, f.peer, rport))
 	})
@@ -379,6 +391,8 @@ func TestMoveBetweenDefaults(t *testing.T) {
 		r.want("allow policy", bpf.Egress, f.udp(bpf.Egress, 41000, f.peer, 80))
 		r.want("allow flow", bpf.Ingress, f.udp(bpf.Ingress, 41000, f.peer, 80))
 		r.bind(bpf.SlotDefaultDeny)
+		r.want("allow flow", bpf.Ingress, f.udp(bpf.Ingress, 41000, f.peer, 80)) // for the grace
+		r.editFlow(f, 17, 41000, f.peer, 80, func(v *bpf.Flow) { v.CutAt = bpf.Now() - 2 })
 		r.want("deny cut", bpf.Ingress, f.udp(bpf.Ingress, 41000, f.peer, 80))
 		r.want("deny cut", bpf.Egress, f.udp(bpf.Egress, 41000, f.peer, 80))
 		r.bind(bpf.SlotDefaultAllow)

@@ -97,7 +97,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("%d flows, had %d", r.flows(f), n)
 			}
 			r.load(policy{onMiss: deny2})
-			r.slots.At(slotID).ChangedAt -= 1000
+			r.age(f)
 			r.want("deny cut", bpf.Ingress, toPod)
 			r.want("deny cut", bpf.Egress, fromPod)
 		}

@@ -25,7 +25,7 @@ func TestFromNode(t *testing.T) {
 
 		// No policy cuts them.
 		r.load(policy{onMiss: deny2})
-		r.slots.At(slotID).ChangedAt -= 1000
+		r.age(f)
 		r.want("allow flow", bpf.Egress, f.udp(bpf.Egress, 8080, f.other, 50000))
 
 		// Connections that are older than the table, but not those that the node refuses or answers.
@@ -50,7 +50,7 @@ func TestFromNodeOnCutFlow(t *testing.T) {
 		r.load(onlyTo(bpf.Egress, f))
 		r.want("allow policy", bpf.Egress, f.udp(bpf.Egress, 41000, f.peer, 80))
 		r.load(policy{onMiss: deny2})
-		r.slots.At(slotID).ChangedAt -= 1000
+		r.age(f)
 		if got := r.runFrom(bpf.Ingress, f.udp(bpf.Ingress, 41000, f.peer, 80), 0).String(); got != "allow flow" {
 			t.Errorf("got %s", got)
 		}

@@ -273,6 +273,26 @@ func (r *rig) clear() {
 	}
 }
 
+// age puts the last change of policy, and all packets before it, a while back.
+func (r *rig) age(f family) {
+	r.Helper()
+	const while = 1000
+	r.slots.At(slotID).ChangedAt -= while
+	m := r.Maps[f.flowsMap()]
+	flows := map[string]bpf.Flow{}
+	k := make([]byte, m.KeySize())
+	var v bpf.Flow
+	it := m.Iterate()
+	for it.Next(&k, &v) {
+		flows[string(k)] = v
+	}
+	r.must(it.Err())
+	for k, v := range flows {
+		v.Stamp -= while
+		r.must(m.Put([]byte(k), &v))
+	}
+}
+
 func (r *rig) addNodeAddr(f family) {
 	r.must(r.Maps["node_addrs"].Put(bpf.NewNodeAddr(netip.MustParseAddr(f.node)), uint8(1)))
 }

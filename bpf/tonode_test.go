@@ -51,14 +51,14 @@ func TestToNode(t *testing.T) {
 		r.want("allow flow", bpf.Ingress, f.tcp(bpf.Ingress, 41000, f.node, 443, synAck))
 		r.want("deny policy", bpf.Egress, f.tcp(bpf.Egress, 41000, f.other, 443, syn))
 		r.load(policy{onMiss: deny2})
-		r.slots.At(slotID).ChangedAt -= 1000
+		r.age(f)
 		r.want("allow flow", bpf.Egress, f.tcp(bpf.Egress, 41000, f.node, 443, ack))
 
 		// A flow that rules admitted stays one of the node's when the rules go.
 		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(f.hostOf(f.node))}}})
 		r.want("allow policy", bpf.Egress, f.udp(bpf.Egress, 41000, f.node, 53))
 		r.load(policy{onMiss: deny2})
-		r.slots.At(slotID).ChangedAt -= 1000
+		r.age(f)
 		r.want("allow flow", bpf.Egress, f.udp(bpf.Egress, 41000, f.node, 53))
 
 		r.node().Flags = bpf.NodeJudgeToNode
@@ -88,7 +88,7 @@ func TestToNodePort(t *testing.T) {
 		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(f.hostOf(f.node))}}})
 		r.want("allow policy", bpf.Egress, f.udp(bpf.Egress, 41000, f.node, 30080))
 		r.load(policy{onMiss: deny2})
-		r.slots.At(slotID).ChangedAt -= 1000
+		r.age(f)
 		r.want("deny cut", bpf.Ingress, f.udp(bpf.Ingress, 41000, f.node, 30080))
 		r.want("deny cut", bpf.Egress, f.udp(bpf.Egress, 41000, f.node, 30080))
 	})
