@@ -1,8 +1,14 @@
 package main
 
+import (
+	"reflect"
+
+	"github.com/latch-cni/latch/shared/state"
+)
+
 // keepSettings writes the plugin's defaults again when somebody has changed or removed them.
 func (d *daemon) keepSettings() {
-	if now, err := d.store.ReadSettings(); err == nil && now == d.opts.settings() {
+	if now, err := d.store.ReadSettings(); err == nil && sameSettings(now, d.opts.settings()) {
 		return
 	}
 	d.log.Warn("the plugin's settings were not what they should be, writing them again")
@@ -10,3 +16,6 @@ func (d *daemon) keepSettings() {
 		d.log.Error("write settings", "error", err)
 	}
 }
+
+// sameSettings compares what the fields say, not where optional ones are.
+func sameSettings(a, b state.NodeSettings) bool { return reflect.DeepEqual(a, b) }
