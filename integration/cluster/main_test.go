@@ -58,6 +58,7 @@ var tests = []struct {
 	{"r5", testR5},
 	{"namespace-labels", testNamespaceLabels},
 	{"same-name", testSameName},
+	{"completed", testCompleted},
 	{"slow-lists", testSlowLists},
 	{"hanging-list", testHangingList},
 	{"outage", testOutage},
