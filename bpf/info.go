@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -62,6 +63,16 @@ func MapID(m *ebpf.Map) (ebpf.MapID, error) {
 	}
 	runtime.KeepAlive(m)
 	return ebpf.MapID(info.id), nil
+}
+
+// haveSyscall says so when the kernel has no bpf system call, or not for us: what fails later for want of
+// it names anything but that.
+func haveSyscall() error {
+	err := objectInfo(-1, unsafe.Pointer(new(mapInfo)), unsafe.Sizeof(mapInfo{}))
+	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.EBADFD) { // of the descriptor: the call is there
+		return nil
+	}
+	return fmt.Errorf("use the bpf system call: %w", err)
 }
 
 // objectInfo is BPF_OBJ_GET_INFO_BY_FD. The kernel writes no more than size.

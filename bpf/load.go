@@ -63,6 +63,9 @@ var parsed = sync.OnceValues(loadLatch)
 // Load creates all maps, with default timeouts and the two default slots, and loads the programs.
 // An error of the verifier holds the end of its log.
 func Load(sizes Sizes) (*Objects, error) {
+	if err := haveSyscall(); err != nil {
+		return nil, err
+	}
 	liftMemlock()
 	spec, err := prepare(sizes)
 	if err != nil {

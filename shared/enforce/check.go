@@ -19,7 +19,7 @@ var ErrUnknown = errors.New("unknown attachment")
 // Check asks the kernel whether an attachment is in force: both programs are attached in an
 // effective place, every interface is bound to the recorded slot, and the slot is complete and holds
 // the rules that its record names. It changes nothing.
-func (e *Enforcer) Check(ctx context.Context, containerID, ifname string) error {
+func (e *Enforcer) Check(ctx context.Context, containerID, ifname string) (err error) {
 	a, err := e.readAttachment(containerID, ifname)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (e *Enforcer) Check(ctx context.Context, containerID, ifname string) error 
 	if err != nil {
 		return err
 	}
-	defer held.Release()
+	defer func(id identity.Identifier) { err = errors.Join(err, e.unlock(held, id)) }(a.Identifier)
 	o, err := e.current(ctx)
 	if err != nil {
 		return err

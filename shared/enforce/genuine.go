@@ -87,7 +87,7 @@ func unusable(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, lack := range []error{unix.EPERM, unix.EACCES, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR} {
+	for _, lack := range []error{unix.EPERM, unix.EACCES, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR, unix.ENOSYS, ebpf.ErrNotSupported} {
 		if errors.Is(err, lack) {
 			return false
 		}

@@ -24,7 +24,7 @@ func (e *Enforcer) Promote(ctx context.Context, containerID, ifname string) (boo
 		return false, err
 	}
 	done, err := e.promoteLocked(ctx, held, a)
-	return done, errors.Join(err, held.Release())
+	return done, errors.Join(err, e.unlock(held, a.Identifier))
 }
 
 func (e *Enforcer) promoteLocked(ctx context.Context, held *lock.Held, before state.Attachment) (bool, error) {

@@ -66,7 +66,7 @@ func (e *Enforcer) restoreOne(ctx context.Context, o *objects, a state.Attachmen
 	if err != nil {
 		return back, "", err
 	}
-	defer func() { err = errors.Join(err, held.Release()) }()
+	defer func() { err = errors.Join(err, e.unlock(held, a.Identifier)) }()
 	read, readErr := e.store.ReadAttachment(a.ContainerID, a.IfName)
 	switch {
 	case readErr == nil:
@@ -134,7 +134,7 @@ func (e *Enforcer) addMember(ctx context.Context, a state.Attachment) (added boo
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, held.Release()) }()
+	defer func() { err = errors.Join(err, e.unlock(held, a.Identifier)) }()
 	now, err := e.readAttachment(a.ContainerID, a.IfName)
 	if err != nil || now.Identifier != a.Identifier {
 		return false, err

@@ -131,3 +131,22 @@ func TestForeignPins(t *testing.T) {
 		})
 	}
 }
+
+// Who finds under the lock that the attachment has gone meanwhile leaves no lock file behind: nobody comes
+// after it who would.
+func TestLocksOfGoneAttachmentsAreRemoved(t *testing.T) {
+	g := newGround(t)
+	gone := attachment(g.iface)
+	gone.Identifier = idA
+	for name, look := range map[string]func() error{
+		"restore a member": func() error { _, err := g.e.addMember(ctx, gone); return err },
+		"restore a record": func() error { _, _, err := g.e.restoreOne(ctx, g.e.objects, gone); return err },
+	} {
+		if err := look(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(g.e.store.LockDir(), string(idA)+"*")); err != nil || len(left) > 0 {
+			t.Errorf("%s: %v (%v) is left", name, left, err)
+		}
+	}
+}
