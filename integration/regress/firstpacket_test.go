@@ -13,8 +13,8 @@ import (
 //
 // What is measured, by sequence numbers alone:
 //   - No forbidden packet that was sent after ADD returned arrives.
-//   - It closes once: after the first round of which the permitted packet arrives and the forbidden one
-//     does not, no forbidden one does. Packets that were sent before latch ran at all cannot be judged
+//   - It closes once: after the first forbidden packet that does not arrive, while the permitted ones of
+//     its round and of the next do, no forbidden one does. Packets that were sent before latch ran at all cannot be judged
 //     by it, and arrive, which is the control of the forbidden flows; in a real chain nobody is in the
 //     sandbox to send them.
 //   - In every other cycle the host veth is set up only after ADD, so that there is no time before
@@ -153,7 +153,7 @@ func (w *firstFlow) wrong(in window) error {
 			return fmt.Errorf("forbidden packet of round %d arrived, ADD had returned", seq)
 		case arrived && closed != 0:
 			return fmt.Errorf("forbidden packet of round %d arrived, that of round %d did not", seq, closed)
-		case !arrived && closed == 0 && seq >= in.connected && !w.beside.forbidden && w.beside.arrived[seq]:
+		case !arrived && closed == 0 && seq >= in.connected && !w.beside.forbidden && w.beside.arrived[seq] && w.beside.arrived[seq+1]:
 			closed = seq
 		}
 	}

@@ -44,7 +44,7 @@ func newRunning(t *testing.T, o options) *running {
 // unharmed ends the traffic and requires that nothing was lost and nothing let through.
 func (r *running) unharmed(what string) {
 	r.t.Helper()
-	r.flowing(what, r.streams, 200*time.Millisecond)
+	r.flowing(what, r.streams, time.Second)
 	r.lossless(what, r.rain)
 	if arrived := r.knock(); arrived != nil {
 		r.t.Errorf("%s: %v", what, arrived)

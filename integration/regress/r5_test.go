@@ -24,7 +24,7 @@ func TestR5SelectionChangesOnLivePods(t *testing.T) {
 	const open, shut = "C > B tcp/8080 : allow", "C > B tcp/8080 : deny\nA > B tcp/8080 : allow"
 	steady := func(what string) {
 		t.Helper()
-		g.flowing(what, stream, 500*time.Millisecond)
+		g.flowing(what, stream, time.Second)
 		g.healthy()
 	}
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -142,16 +144,31 @@ func (s *stream) close() {
 	_ = s.conn.Close()
 }
 
-// check tells whether the stream has had its answers in time all along: a lost segment is repeated
-// after 200 ms at the earliest.
+// check tells whether no segment of the stream was lost, and whether it has had its answers in time all
+// along. A segment that was repeated though the first had arrived was not lost: the machine was slow.
 func (s *stream) check(patience time.Duration) error {
+	lost, err := s.lost()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gap := max(s.gap, time.Since(s.last))
-	if s.err != nil || gap > patience {
-		return fmt.Errorf("%s: %v, longest gap %v, want at most %v", s.name, s.err, gap, patience)
+	if err := errors.Join(s.err, err); err != nil || gap > patience || lost > 0 {
+		return fmt.Errorf("%s: %v, %d segments lost, longest gap %v, want none and at most %v", s.name, err, lost, gap, patience)
 	}
 	return nil
+}
+
+func (s *stream) lost() (n int, err error) {
+	raw, err := s.conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = int(info.Total_retrans) - int(info.Dsack_dups)
+		}
+	})
+	return n, errors.Join(err, controlErr)
 }
 
 // silent tells for how long there has been no answer.
