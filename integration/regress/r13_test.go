@@ -246,6 +246,7 @@ func TestR13NoBPFFS(t *testing.T) {
 			g.start("A", testenv.PodA)
 			b := g.pod("B", testenv.PodB)
 			b.publish(nil)
+			g.killLatchd() // it would take the pod over to where its own objects are
 			bpffs := filepath.Join(g.node.Dir, "none")
 			t.Cleanup(func() { _ = unmount(bpffs) })
 			err := b.tryAdd(map[string]any{"bpffs": bpffs, "policyWait": "200ms", "enforcingMode": mode})
@@ -264,6 +265,7 @@ func TestR13NoBPFFS(t *testing.T) {
 				}
 			}
 			delete(g.added, b.container)
+			g.startLatchd()
 		})
 	}
 }

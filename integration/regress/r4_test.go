@@ -35,7 +35,7 @@ func TestR4NoTwoPodsShareAFateByName(t *testing.T) {
 	g := newGround(t, options{})
 	g.listen("web", 80)
 	var table []string
-	var denied, allowed []*pod
+	var denied []*pod
 	var open []*stream
 	for i, c := range pods {
 		name, label := fmt.Sprintf("x%d", i+1), fmt.Sprintf("x%d", i+1)
@@ -50,7 +50,6 @@ func TestR4NoTwoPodsShareAFateByName(t *testing.T) {
 			table = append(table, name+" > web tcp/80 : deny")
 			continue
 		}
-		allowed = append(allowed, p)
 		table = append(table, name+" > web tcp/80 : allow")
 		open = append(open, g.stream(name, 0, "web", 80, 50*time.Millisecond)...)
 	}

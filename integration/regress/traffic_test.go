@@ -171,13 +171,6 @@ func (s *stream) lost() (n int, err error) {
 	return n, errors.Join(err, controlErr)
 }
 
-// silent tells for how long there has been no answer.
-func (s *stream) silent() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Since(s.last)
-}
-
 func (g *ground) flowing(what string, streams []*stream, patience time.Duration) {
 	g.t.Helper()
 	for _, s := range streams {
