@@ -92,9 +92,10 @@ static __always_inline bool find_socket(struct __sk_buff *skb, const struct aske
 }
 
 /*
- * D8 for what a pod sends, unless a switch has it judged. SCTP is judged, as nobody can be asked
- * for its sockets; so are errors, which the node sends on to whom they are about. A later fragment
- * needs no socket: without its first one, which does, it is of no use. Not 0 = passes.
+ * D8 for what a pod sends, unless a switch has it judged. SCTP passes, as nobody can be asked for
+ * its sockets and the API says that a pod reaches its node. Errors are judged, which the node sends
+ * on to whom they are about. A later fragment needs no socket: without its first one, which does,
+ * it is of no use. Not 0 = passes.
  */
 __attribute__((noinline)) int sent_to_node(struct __sk_buff *skb, __u32 where, __u64 hi, __u64 lo,
 					   __u64 what)
@@ -107,6 +108,8 @@ __attribute__((noinline)) int sent_to_node(struct __sk_buff *skb, __u32 where, _
 		return 0;
 	if (a.proto == (a.family == FAMILY_V4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
 		return !(a.flags & PKT_ERROR);
+	if (a.proto == IPPROTO_SCTP)
+		return 1;
 	if (a.proto != IPPROTO_TCP && a.proto != IPPROTO_UDP)
 		return 0;
 	return (a.flags & PKT_LATER) || find_socket(skb, &a);

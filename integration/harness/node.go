@@ -142,7 +142,7 @@ func (n *Node) StopLatchd() error {
 	if p == nil {
 		return nil
 	}
-	return p.Stop(10 * time.Second)
+	return p.Stop(30 * time.Second) // a loaded machine takes its time
 }
 
 // KillLatchd ends the watcher with SIGKILL.

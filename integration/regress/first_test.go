@@ -40,7 +40,6 @@ type firstFlow struct {
 	name      string
 	id        byte
 	forbidden bool
-	beside    *firstFlow // the same way, from or to the permitted peer
 	conn      net.PacketConn
 	dst       *net.UDPAddr
 
@@ -80,15 +79,10 @@ func (f *first) open() {
 
 // pair adds the flow of a permitted and of a forbidden peer.
 func (f *first) pair(way string, permitted, forbidden netip.Addr, ends func(netip.Addr) (net.PacketConn, netip.AddrPort)) {
-	var beside *firstFlow
 	for _, peer := range []netip.Addr{permitted, forbidden} {
 		conn, dst := ends(peer)
 		w := &firstFlow{name: way + peer.String(), id: byte(len(f.flows)), forbidden: f.closed || peer == forbidden,
 			conn: conn, dst: net.UDPAddrFromAddrPort(dst), arrived: map[int64]bool{}}
-		if beside == nil {
-			beside = w
-		}
-		w.beside = beside
 		f.flows = append(f.flows, w)
 	}
 }
