@@ -49,11 +49,11 @@ race: setup
 # Packages that are tested on the kernel, one suite after the other, each with its leak check. The tag
 # latchtest lets a writer be killed after any of its steps.
 kernel: setup
-	CI=$(CI) go test -tags latchtest -timeout $(SUITE_TIMEOUT) -p 1 ./bpf/... ./shared/...
+	CI=$(CI) hack/go-test -tags latchtest -timeout $(SUITE_TIMEOUT) -p 1 -- ./bpf/... ./shared/...
 
 # The built binaries in a real chain.
 integration: setup build
-	CI=$(CI) go test -timeout $(SUITE_TIMEOUT) -p 1 ./plugin/... ./cmd/... ./integration/...
+	CI=$(CI) hack/go-test -timeout $(SUITE_TIMEOUT) -p 1 -- ./plugin/... ./cmd/... ./integration/...
 
 # The conformance cases of a folder: make conformance SCENARIOS=dir
 conformance: setup build
