@@ -53,7 +53,7 @@ kernel: setup
 
 # The built binaries in a real chain.
 integration: setup build
-	CI=$(CI) hack/go-test -timeout $(SUITE_TIMEOUT) -p 1 -- ./plugin/... ./cmd/... ./integration/...
+	CI=$(CI) hack/go-test -count=1 -timeout $(SUITE_TIMEOUT) -p 1 -- ./plugin/... ./cmd/... ./integration/...
 
 # The conformance cases of a folder: make conformance SCENARIOS=dir
 conformance: setup build

@@ -18,9 +18,9 @@ const killAfter = "LATCH_TEST_KILL_AFTER"
 var steps = []string{"intent", "rules", "slot", "pod_state", "attach", "verify", "record"}
 
 // latch is killed after every step of ADD and of DEL, in a real chain and with senders that never stop.
-// At every moment the pod is enforced or latch is absent from it, never attached and open: once it is
-// closed to a forbidden packet, it stays closed. ADD never succeeds, and the next operation, ADD or DEL,
-// leaves a complete state.
+// What it leaves is a pod that is enforced, if it got as far as attaching, or one that latch is absent
+// from, never one that is attached and open. ADD never succeeds, and the next operation, ADD or DEL, leaves
+// a complete state.
 func TestPluginKilledAfterEveryStep(t *testing.T) {
 	f := newFirst(t, options{bin: binaries(killable)})
 	f.apply(fmt.Sprintf("t1/start app=a IE\nE web udp/%d\nI web udp/%d", outPort, inPort))
