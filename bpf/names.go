@@ -2,9 +2,9 @@ package bpf
 
 import "github.com/cilium/ebpf"
 
-// Program returns a loaded program by its name, nil when there is none.
-func (o *Objects) Program(name string) *ebpf.Program {
-	return map[string]*ebpf.Program{latchProgFromPod: o.FromPod, latchProgToPod: o.ToPod}[name]
+// Programs returns the loaded programs by their names.
+func (o *Objects) Programs() map[string]*ebpf.Program {
+	return map[string]*ebpf.Program{latchProgFromPod: o.FromPod, latchProgToPod: o.ToPod}
 }
 
 // Reasons lists every reason.

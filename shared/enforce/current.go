@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 
 	"github.com/latch-cni/latch/shared/pins"
@@ -87,34 +86,15 @@ func (e *Enforcer) repin(ctx context.Context, o *objects) (changed bool, err err
 	if _, changed = o.compare(e.pins); changed {
 		return true, nil
 	}
-	return false, e.repinLocked(o)
-}
-
-func (e *Enforcer) repinLocked(o *objects) (err error) {
-	if err := errors.Join(pins.EnsureBPFFS(e.cfg.Bpffs), e.pins.Make()); err != nil {
-		return err
+	if err := pins.EnsureBPFFS(e.cfg.Bpffs); err != nil {
+		return false, err
 	}
-	for name, m := range o.maps {
-		if _, err := os.Stat(e.pins.Map(name)); errors.Is(err, fs.ErrNotExist) {
-			if err := pins.PinAtomic(m, e.pins.Map(name)); err != nil {
-				return err
-			}
-		}
-	}
-	for name, p := range o.progs {
-		if _, err := os.Stat(e.pins.Prog(name)); errors.Is(err, fs.ErrNotExist) {
-			if err := pins.PinAtomic(p, e.pins.Prog(name)); err != nil {
-				return err
-			}
-		}
-	}
-	o.inodes, err = inodes(e.pins)
-	return err
+	return false, o.pin(e.pins, true)
 }
 
 // compare tells which pins are gone and whether one names another object now.
 func (o *objects) compare(dir pins.Dir) (missing []string, changed bool) {
-	for path, ino := range o.inodes {
+	for path, ino := range *o.inodes.Load() {
 		var st syscall.Stat_t
 		switch err := syscall.Stat(path, &st); {
 		case err != nil:

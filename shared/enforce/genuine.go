@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/bpf"
-	"github.com/latch-cni/latch/shared/pins"
 )
 
 // errForeign says that a pin of ours names an object that is not ours, or not of this set: a program of
@@ -111,16 +110,5 @@ func (e *Enforcer) expel(ctx context.Context, o *objects) (bool, error) {
 		return false, err
 	}
 	e.log.Error("pinning our objects again over what took their place", "error", err)
-	for _, name := range bpf.MapNames() {
-		if err := pins.PinAtomic(o.maps[name], e.pins.Map(name)); err != nil {
-			return false, err
-		}
-	}
-	for _, name := range bpf.ProgNames() {
-		if err := pins.PinAtomic(o.progs[name], e.pins.Prog(name)); err != nil {
-			return false, err
-		}
-	}
-	o.inodes, err = inodes(e.pins)
-	return true, err
+	return true, o.pin(e.pins, false)
 }

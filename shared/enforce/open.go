@@ -68,7 +68,7 @@ type objects struct {
 	pods   *bpf.Array[bpf.PodState]
 	node   *bpf.Array[bpf.Node]
 	tables *rules.Tables
-	inodes map[string]uint64
+	inodes atomic.Pointer[map[string]uint64] // what the pins were; looked at by everybody, replaced by who pins again
 }
 
 // cached is the content of a slot as this process wrote it last.
@@ -175,7 +175,7 @@ func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 		return nil, err
 	}
 	defer loaded.Close()
-	if err := pinAll(e.pins, loaded); err != nil {
+	if err := pinAll(e.pins, loaded.Maps, loaded.Programs(), false); err != nil {
 		return nil, err
 	}
 	o, err := openObjects(e.pins)
@@ -202,22 +202,41 @@ func (e *Enforcer) keepPods(o *objects) {
 	}
 }
 
-// pinAll pins maps first and programs last: with all programs in place the set is complete.
-func pinAll(dir pins.Dir, o *bpf.Objects) error {
+// pinAll pins maps first and programs last: with all programs in place the set is complete. With
+// onlyMissing, pins that are there are left alone.
+func pinAll(dir pins.Dir, maps map[string]*ebpf.Map, progs map[string]*ebpf.Program, onlyMissing bool) error {
 	if err := dir.Make(); err != nil {
 		return err
 	}
+	pin := func(o pins.Object, path string) error {
+		if _, err := os.Stat(path); onlyMissing && !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return pins.PinAtomic(o, path)
+	}
 	for _, name := range bpf.MapNames() {
-		if err := pins.PinAtomic(o.Maps[name], dir.Map(name)); err != nil {
+		if err := pin(maps[name], dir.Map(name)); err != nil {
 			return err
 		}
 	}
 	for _, name := range bpf.ProgNames() {
-		if err := pins.PinAtomic(o.Program(name), dir.Prog(name)); err != nil {
+		if err := pin(progs[name], dir.Prog(name)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pin pins open objects, as pinAll does, and takes note of what the pins are from then on.
+func (o *objects) pin(dir pins.Dir, onlyMissing bool) error {
+	if err := pinAll(dir, o.maps, o.progs, onlyMissing); err != nil {
+		return err
+	}
+	now, err := inodes(dir)
+	if err == nil {
+		o.inodes.Store(&now)
+	}
+	return err
 }
 
 // openObjects opens every pin. A missing one is fs.ErrNotExist, one of another's errForeign.
@@ -229,9 +248,11 @@ func openObjects(dir pins.Dir) (o *objects, err error) {
 			o = nil
 		}
 	}()
-	if o.inodes, err = inodes(dir); err != nil {
+	found, err := inodes(dir)
+	if err != nil {
 		return o, err
 	}
+	o.inodes.Store(&found)
 	for _, name := range bpf.ProgNames() {
 		if o.progs[name], err = pins.LoadProgram(dir.Prog(name), nil); err != nil {
 			return o, err

@@ -31,7 +31,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	first := g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
 	g.wantVerdicts("programs of another build", false, false)
-	mapsBefore := g.e.objects.inodes[g.e.pins.Map("flows4")]
+	mapsBefore := (*g.e.objects.inodes.Load())[g.e.pins.Map("flows4")]
 
 	for i, want := range []bool{true, false} {
 		upgraded, err := g.e.Upgrade(ctx)
@@ -48,7 +48,7 @@ func TestUpgrade(t *testing.T) {
 	if r.Create.Slot != first.Create.Slot || r.Changed {
 		t.Errorf("rules were written again: %+v", r)
 	}
-	if g.e.objects.inodes[g.e.pins.Map("flows4")] != mapsBefore {
+	if (*g.e.objects.inodes.Load())[g.e.pins.Map("flows4")] != mapsBefore {
 		t.Error("the flow table was replaced")
 	}
 }
