@@ -193,26 +193,12 @@ func (p *eventPrinter) print(e view.Event) error {
 		}
 	}
 	_, err := fmt.Fprintf(p.out, eventRow, e.Time.Local().Format("15:04:05.000"), e.Verdict, e.Direction, dash(e.Key()), dash(e.Protocol),
-		source(e)+" -> "+destination(e), e.By())
+		e.From()+" -> "+e.To(), e.By())
 	return err
 }
 
 // eventRow has fixed columns: rows come one by one.
 const eventRow = "%-12s  %-7s  %-9s  %-28s  %-6s  %-44s  %s\n"
-
-func source(e view.Event) string { return endpoint(e.Src, e.SrcPort) }
-
-func destination(e view.Event) string { return endpoint(e.Dst, e.DstPort) }
-
-func endpoint(a netip.Addr, port uint16) string {
-	switch {
-	case !a.IsValid():
-		return "?"
-	case port == 0:
-		return a.String()
-	}
-	return netip.AddrPortFrom(a, port).String()
-}
 
 func dash(s string) string {
 	if s == "" {

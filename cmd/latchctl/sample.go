@@ -191,7 +191,7 @@ func (s *sampler) pairs(now time.Time) ([]denied, error) {
 	for _, e := range s.recent {
 		remote := e
 		remote.SrcPort = 0 // each attempt has another
-		pairs[denied{Pod: e.Key(), Direction: e.Direction, What: source(remote) + " -> " + destination(e) + "/" + e.Protocol, By: e.By()}]++
+		pairs[denied{Pod: e.Key(), Direction: e.Direction, What: remote.From() + " -> " + e.To() + "/" + e.Protocol, By: e.By()}]++
 	}
 	all := []denied{}
 	for d, n := range pairs {

@@ -36,6 +36,22 @@ type Event struct {
 	Suppressed map[string]uint64 `json:"suppressed,omitempty"`
 }
 
+// From is where the packet came from: the address, with its port where the protocol has one.
+func (e Event) From() string { return endpoint(e.Src, e.SrcPort) }
+
+// To is where the packet went.
+func (e Event) To() string { return endpoint(e.Dst, e.DstPort) }
+
+func endpoint(a netip.Addr, port uint16) string {
+	switch {
+	case !a.IsValid():
+		return "?"
+	case port == 0:
+		return a.String()
+	}
+	return netip.AddrPortFrom(a, port).String()
+}
+
 // Key is "namespace/pod", empty if the pod is not known.
 func (e Event) Key() string {
 	if e.Pod == "" {

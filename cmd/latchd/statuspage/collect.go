@@ -3,7 +3,6 @@ package statuspage
 import (
 	"cmp"
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ type content struct {
 	Broken   int
 	Policies []selected
 	Drops    []view.Counter
-	Denies   []deny
+	Denies   []view.Event
 	NoLog    string // why there are no denies
 	Problems []string
 }
@@ -30,12 +29,6 @@ type selected struct {
 	Policy  view.Policy
 	Pods    []string
 	Pending bool // for one of them at least
-}
-
-// deny is a denied packet.
-type deny struct {
-	view.Event
-	From, To string
 }
 
 // shownDenies is how many there are on the page.
@@ -90,21 +83,11 @@ func (c *content) recent(n *view.Node) {
 		if err != nil || e.Verdict != "deny" {
 			continue
 		}
-		c.Denies = append(c.Denies, deny{e, end(e.Src, e.SrcPort), end(e.Dst, e.DstPort)})
+		c.Denies = append(c.Denies, e)
 		if len(c.Denies) == shownDenies {
 			break
 		}
 	}
-}
-
-func end(a netip.Addr, port uint16) string {
-	switch {
-	case !a.IsValid():
-		return "?"
-	case port == 0:
-		return a.String()
-	}
-	return netip.AddrPortFrom(a, port).String()
 }
 
 func policies(pods []view.Pod) []selected {
