@@ -41,24 +41,17 @@ func status(_ context.Context, c *call) error {
 // more takes the whole node for not ready, and its running pods are taken out of their Services, every
 // time that latchd is replaced by a newer one.
 func known(stateDir string) error {
-	s, err := state.New(stateDir).ReadStatus()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("latchd has not reported yet in %s", stateDir)
-	case err != nil:
-		return err
-	case !s.Known:
-		return fmt.Errorf("latchd has not read policy yet: %s", s.Message)
+	s, err := report(stateDir)
+	if err == nil && !s.Known {
+		err = fmt.Errorf("latchd has not read policy yet: %s", s.Message)
 	}
-	return nil
+	return err
 }
 
 // watcher tells whether latchd publishes policy, by its own report.
 func watcher(stateDir string) error {
-	s, err := state.New(stateDir).ReadStatus()
+	s, err := report(stateDir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("latchd has not reported yet in %s", stateDir)
 	case err != nil:
 		return err
 	case !s.Ready && !s.Degraded: // a runtime takes the whole node for not ready
@@ -67,6 +60,15 @@ func watcher(stateDir string) error {
 		return fmt.Errorf("latchd has not reported since %s", s.UpdatedAt.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// report reads what latchd said last.
+func report(stateDir string) (state.Status, error) {
+	s, err := state.New(stateDir).ReadStatus()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("latchd has not reported yet in %s", stateDir)
+	}
+	return s, err
 }
 
 // silence is how long latchd, which reports every second, may be silent before it counts as dead.
