@@ -116,7 +116,9 @@ func (w *World) empty() policy.Input {
 	return policy.Input{Default: [2]policy.Verdict{policy.Allow, policy.Allow}}
 }
 
-// add adds a policy to an input, in the directions of mask, and to the key of the input.
+// add adds a policy to an input, in the directions of mask, and to the key of the input. Letters of
+// directions are upper case, as those of a version in base 36 are not: two inputs with one key would
+// be compiled as one.
 func add(in *policy.Input, key []byte, c *content, mask [2]bool) []byte {
 	key = strconv.AppendUint(key, c.version, 36)
 	if c.policy.Ref == (policy.PolicyRef{}) {
@@ -127,7 +129,7 @@ func add(in *policy.Input, key []byte, c *content, mask [2]bool) []byte {
 	for _, d := range policy.Directions {
 		if p.Isolates[d] && !mask[d] {
 			p.Isolates[d] = false
-			key = append(key, "ie"[d])
+			key = append(key, "IE"[d])
 		}
 	}
 	in.Policies = append(in.Policies, p)
