@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/integration/runner"
 	"github.com/latch-cni/latch/integration/scenario"
 	"github.com/latch-cni/latch/shared/testenv"
@@ -34,7 +35,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(mode.name, func(t *testing.T) {
 			played := 0
-			opts := runner.Options{Binaries: binaries(t), Spread: mode.spread, Explain: runner.Explain}
+			opts := runner.Options{Binaries: ready.Build(t), Spread: mode.spread, Explain: runner.Explain}
 			err := runner.Run(t.Context(), opts, scenarios, func(r runner.Result) {
 				played++
 				if r.Error != "" {

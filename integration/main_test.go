@@ -1,14 +1,11 @@
 package integration_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -16,43 +13,7 @@ import (
 // is built belongs to no test and is no leak of one.
 func TestMain(m *testing.M) {
 	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(withBinaries())
+		os.Exit(ready.Rerun(harness.BinariesEnv, nil))
 	}
 	testenv.Main(m)
-}
-
-func withBinaries() int {
-	b, err := harness.Build(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = b.Remove() }()
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), harness.BinariesEnv+"="+b.Dir)
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// binaries is a CNI_PATH with the project's binaries and the tool plugins.
-func binaries(t *testing.T) *harness.Binaries {
-	t.Helper()
-	b, err := harness.Build(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/testenv"
 )
@@ -52,7 +53,7 @@ func newWatched(t *testing.T, args ...string) *watched {
 	dir := t.TempDir()
 	w := &watched{t: t, log: filepath.Join(dir, "flow.log")}
 	var err error
-	w.Node, err = harness.NewNode(harness.Config{Binaries: binaries(t), Addrs: []netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("fd00:18::1")},
+	w.Node, err = harness.NewNode(harness.Config{Binaries: ready.Build(t), Addrs: []netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("fd00:18::1")},
 		LatchdArgs: append([]string{"--flow-log", w.log}, args...)})
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -18,34 +16,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv(harness.BinariesEnv) != "" || os.Geteuid() != 0 {
 		testenv.Main(m)
 	}
-	code, err := inChild()
+	err := buildParts()
+	if err == nil {
+		err = os.Setenv("CGO_ENABLED", "0") // static, as in the image
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		os.Exit(1)
 	}
-	os.Exit(code)
-}
-
-func inChild() (int, error) {
-	if err := buildParts(); err != nil {
-		return 1, err
-	}
-	if err := os.Setenv("CGO_ENABLED", "0"); err != nil { // static, as in the image
-		return 1, err
-	}
-	b, err := harness.Build(context.Background())
-	if err != nil {
-		return 1, err
-	}
-	defer func() { _ = b.Remove() }()
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), harness.BinariesEnv+"="+b.Dir)
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
+	os.Exit(ready.Rerun(harness.BinariesEnv, nil))
 }
 
 // tests share a control plane. Each has a namespace of its own, which is its name.

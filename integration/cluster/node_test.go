@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/state"
 )
 
@@ -41,11 +42,7 @@ type nodeOptions struct {
 func newNode(t *testing.T, cp *controlPlane, o nodeOptions) *node {
 	t.Helper()
 	name := strings.ToLower(filepath.Base(t.Name()))
-	b, err := harness.Build(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Remove() })
+	b := ready.Build(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://%s\", certificate-authority: %s}}]\n"+
 		"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n",
@@ -58,6 +55,7 @@ func newNode(t *testing.T, cp *controlPlane, o nodeOptions) *node {
 		mode = "strict"
 	}
 	n := &node{t: t, cp: cp, bin: b, ns: name}
+	var err error
 	n.Node, err = harness.NewNode(harness.Config{
 		Name: "n-" + name, Addrs: nodeAddrs, Binaries: b, Kubeconfig: kubeconfig, EnforcingMode: mode,
 		LatchdArgs: append([]string{"--log-level", "debug"}, o.args...),

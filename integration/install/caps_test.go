@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -25,7 +26,7 @@ func TestCapabilitiesOfTheManifest(t *testing.T) {
 	if _, err := exec.LookPath("setpriv"); err != nil {
 		testenv.Missing(t, "needs setpriv (util-linux)")
 	}
-	bin := build(t)
+	bin := ready.Build(t)
 	confine(t, bin.Latchd(), capabilities(t, "daemonset.yaml", "latchd"))
 	g := newGround(t, options{bin: bin, latchd: []string{"--take-over", "--audit-period", "500ms"}})
 	g.writePrimary(g.primary())

@@ -18,6 +18,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -52,7 +53,7 @@ func newGround(t *testing.T, o options) *ground {
 	g := &ground{GroundT0: testenv.Ground(t), t: t, arrived: map[string]int{}}
 	var err error
 	if g.bin = o.bin; g.bin == nil {
-		g.bin = build(t)
+		g.bin = ready.Build(t)
 	}
 	dir := t.TempDir()
 	g.criRuntime = criRuntime{node: g.Node, confDir: filepath.Join(dir, "net.d"), binDir: filepath.Join(dir, "bin"), cacheDir: filepath.Join(dir, "cache")}
@@ -77,20 +78,6 @@ func newGround(t *testing.T, o options) *ground {
 	g.listen(port)
 	g.listen(allowedPort)
 	return g
-}
-
-func build(t *testing.T) *harness.Binaries {
-	t.Helper()
-	b, err := harness.Build(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
 }
 
 func (g *ground) check(err error) {

@@ -1,15 +1,12 @@
 package install
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -20,28 +17,7 @@ func TestMain(m *testing.M) {
 		os.Exit(plugin(run))
 	}
 	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(withBinaries())
+		os.Exit(ready.Rerun(harness.BinariesEnv, nil))
 	}
 	testenv.Main(m)
-}
-
-func withBinaries() int {
-	b, err := harness.Build(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = b.Remove() }()
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), harness.BinariesEnv+"="+b.Dir)
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -27,39 +28,15 @@ func TestMain(m *testing.M) {
 		os.Exit(run())
 	}
 	if os.Getenv(binEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(withBinaries())
+		os.Exit(ready.Rerun(binEnv, buildKillable))
 	}
 	testenv.Main(m)
 }
 
-func withBinaries() int {
-	ctx := context.Background()
-	b, err := harness.Build(ctx)
-	if err == nil {
-		defer func() { _ = b.Remove() }()
-		err = buildKillable(ctx, b.Dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), binEnv+"="+b.Dir)
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func buildKillable(ctx context.Context, bin string) error {
-	dir := filepath.Join(bin, killable)
-	others, err := filepath.Glob(filepath.Join(bin, "*"))
+// buildKillable adds the killable binaries.
+func buildKillable(ctx context.Context, b *harness.Binaries) error {
+	dir := filepath.Join(b.Dir, killable)
+	others, err := filepath.Glob(filepath.Join(b.Dir, "*"))
 	if err := errors.Join(err, os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/integration/soak/capacity"
 	"github.com/latch-cni/latch/integration/soak/crash"
 	"github.com/latch-cni/latch/integration/soak/damage"
@@ -25,42 +23,16 @@ import (
 func TestMain(m *testing.M) {
 	crash.Helper()
 	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(withBinaries())
+		os.Exit(ready.Rerun(harness.BinariesEnv, nil))
 	}
 	testenv.Main(m)
-}
-
-func withBinaries() int {
-	b, err := harness.Build(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = b.Remove() }()
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), harness.BinariesEnv+"="+b.Dir)
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }
 
 // on is a stage on the binaries that TestMain has built.
 func on(t *testing.T) stage.Options {
 	t.Helper()
 	testenv.RequireRoot(t)
-	b, err := harness.Build(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Remove() })
-	return stage.Options{Binaries: b}
+	return stage.Options{Binaries: ready.Build(t)}
 }
 
 // Everything that can be broken by hand is mended by the audit, and closed until then.
