@@ -249,13 +249,14 @@ func (a *application) verify(context.Context) error {
 	return nil
 }
 
-// record notes that what was asked for is in force.
+// record notes that what was asked for is in force. What a killed writer intended becomes enforced only in
+// a run that has asked the kernel about it.
 func (a *application) record(context.Context) error {
 	for _, m := range a.members {
 		if m.gone {
 			continue
 		}
-		if !m.failed {
+		if !m.failed && (m.bind || a.req.Verify) {
 			m.Phase = state.PhaseEnforced
 		}
 		if !m.bind && reflect.DeepEqual(m.Attachment, m.recorded) {
