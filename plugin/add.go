@@ -21,6 +21,7 @@ func add(ctx context.Context, c *call) error {
 	if err := c.conf.refused(types.ErrTryAgainLater); err != nil {
 		return err
 	}
+	c.warnOfUnknownKeys()
 	prev, err := c.conf.result()
 	if err != nil {
 		return err

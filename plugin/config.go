@@ -54,6 +54,7 @@ type Config struct {
 	Valid         *[]attachmentID // of GC; nil if the runtime gave none
 
 	rawPrevResult json.RawMessage
+	unknown       []unknownKey // of the plugin's entry
 }
 
 // attachmentID names an attachment as the specification does.
@@ -82,6 +83,7 @@ func parseConfig(stdin []byte) (*Config, error) {
 		errs = append(errs, fmt.Errorf("decode configuration: %w", err))
 	}
 	c := &Config{CNIVersion: conf.CNIVersion, Network: conf.Name, Disabled: conf.Disabled, rawPrevResult: conf.PrevResult}
+	c.unknown = unknownKeys(stdin)
 	p := parser{}
 	c.StateDir = p.path("stateDir", DefaultStateDir, conf.StateDir)
 	node, err := state.New(c.StateDir).ReadSettings()

@@ -17,7 +17,8 @@ func (a *app) check() *cobra.Command {
 interface bound to its rules, are the rules complete, and are they those that are recorded. The rules are
 read back and compared with their hash. What the kernel has and no record knows is reported as well.
 
-Nothing is changed: latchd repairs what it can by itself. The exit code is 3 if anything is wrong.`,
+Nothing is changed: latchd repairs what it can by itself. The exit code is 3 if anything is wrong, and on a
+node where Latch does not run.`,
 		Example: `  latchctl check || latchctl check -o json > /tmp/latch-findings.json`,
 		Args:    args(0, 0),
 		RunE: func(*cobra.Command, []string) error {

@@ -35,8 +35,8 @@ func (a *app) events() *cobra.Command {
 		Use:   "events [-f] [NAMESPACE/POD]",
 		Short: "Verdicts as they happen: what was denied, by which policy",
 		Long: `Reads the flow log of latchd, and goes on with -f. Denied packets are in it, and admitted flows when latchd
-was told to log them (--flow-log-allows). The file is read, not the kernel's ring buffer: a second reader
-of that would take events away from the log. Rotated files are not read.
+was told to log them (--flow-log-allows). The file is read, and the older ones that it was rotated into; not
+the kernel's ring buffer: a second reader of that would take events away from the log.
 
 When the flow log is off the exit code is 3, and the message says how to turn it on. When latchd logs to its
 standard output, or the log was copied from another node, give it with --file.`,
@@ -113,15 +113,21 @@ func (a *app) showEvents(ctx context.Context, n *view.Node, o eventOptions) erro
 	} else if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("read flow log: %w", err)
 	}
-	if o.follow || o.lastSet {
-		p.held, p.hold = []view.Event{}, o.last
-	}
 	f, err := view.Follow(path)
 	if err != nil {
 		return fmt.Errorf("read flow log: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := errors.Join(f.More(p.line), p.release()); err != nil || !o.follow {
+	older, err := f.Older(o.filter.Since)
+	if err != nil {
+		return fmt.Errorf("read flow log: %w", err)
+	}
+	if o.follow || o.lastSet {
+		err = p.lastOf(o.last, f, older)
+	} else {
+		err = p.all(f, older)
+	}
+	if err != nil || !o.follow {
 		return err
 	}
 	return f.Run(ctx, p.line)
@@ -132,35 +138,57 @@ type eventPrinter struct {
 	*app
 	filter view.EventFilter
 	owner  func(netip.Addr) (namespace, pod string)
-	held   []view.Event // the last ones, until release; nil: print at once
-	hold   int
 	begun  bool
 }
 
 func (p *eventPrinter) line(raw []byte) error {
-	e, err := view.ParseEvent(raw, p.owner)
-	if err != nil || !p.filter.Match(e) {
-		return nil // between the lines of standard output may be others
-	}
-	if p.held == nil {
+	if e, ok := p.chosen(raw); ok {
 		return p.print(e)
-	}
-	p.held = append(p.held, e)
-	if len(p.held) > p.hold {
-		p.held = p.held[1:]
 	}
 	return nil
 }
 
-func (p *eventPrinter) release() error {
-	held := p.held
-	p.held = nil
-	for _, e := range held {
-		if err := p.print(e); err != nil {
-			return err
+// chosen reads a line. Between the lines of standard output may be others.
+func (p *eventPrinter) chosen(raw []byte) (view.Event, bool) {
+	e, err := view.ParseEvent(raw, p.owner)
+	return e, err == nil && p.filter.Match(e)
+}
+
+// all prints what is there already.
+func (p *eventPrinter) all(f *view.Follower, older []string) error {
+	for _, path := range older {
+		if err := view.ReadFile(path, p.line); err != nil {
+			return fmt.Errorf("read flow log: %w", err)
 		}
 	}
-	return nil
+	return f.More(p.line)
+}
+
+// lastOf prints the last of what is there already. Older files are read only if the newer have not as many.
+func (p *eventPrinter) lastOf(n int, f *view.Follower, older []string) error {
+	held, err := p.held(n, f.More)
+	for i := len(older) - 1; i >= 0 && err == nil && len(held) < n; i-- {
+		var before []view.Event
+		before, err = p.held(n-len(held), func(line func([]byte) error) error { return view.ReadFile(older[i], line) })
+		held = append(before, held...)
+	}
+	for _, e := range held {
+		err = errors.Join(err, p.print(e))
+	}
+	return err
+}
+
+// held returns the last events of what read passes on.
+func (p *eventPrinter) held(n int, read func(line func([]byte) error) error) ([]view.Event, error) {
+	var held []view.Event
+	err := read(func(raw []byte) error {
+		if e, ok := p.chosen(raw); ok {
+			held = append(held, e)
+			held = held[max(0, len(held)-n):]
+		}
+		return nil
+	})
+	return held, err
 }
 
 func (p *eventPrinter) print(e view.Event) error {

@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/testenv"
@@ -65,6 +70,48 @@ func TestEvents(t *testing.T) {
 	var e map[string]any
 	if err := json.Unmarshal([]byte(out), &e); err != nil || e["dstPort"] != 5432.0 {
 		t.Errorf("%v in %s", err, out)
+	}
+}
+
+// What latchd put aside is read, too: the last event before a rotation is not lost to who asks after it.
+func TestEventsOfRotatedFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "flows.log")
+	log := &lumberjack.Logger{Filename: path}
+	for i := range 3 {
+		if i > 0 {
+			time.Sleep(2 * time.Millisecond) // the time is in the name
+			if err := log.Rotate(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		line := fmt.Sprintf(`{"time":"2026-03-04T05:06:0%d.089Z","namespace":"shop","pod":"db-%d","direction":"ingress","verdict":"deny"}`+"\n", i, i)
+		if _, err := log.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(log.Close(), os.WriteFile(filepath.Join(dir, "flows-of-others.log"), []byte(flowLines), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	aside, err := filepath.Glob(filepath.Join(dir, "flows-2*.log"))
+	if err != nil || len(aside) != 2 {
+		t.Fatalf("put aside: %v, %v", aside, err)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "db-0 db-1 db-2"},
+		{[]string{"-n", "1"}, "db-2"},
+		{[]string{"-n", "2"}, "db-1 db-2"},
+		{[]string{"-n", "9"}, "db-0 db-1 db-2"},
+		{[]string{"--pod", "shop/db-0"}, "db-0"},
+		{[]string{"--since", "1m"}, ""},
+	} {
+		_, out, errOut := call(append(append([]string{"events"}, test.args...), recorded(t, path)...)...)
+		if got := strings.Join(regexp.MustCompile(`db-\d`).FindAllString(out, -1), " "); got != test.want {
+			t.Errorf("%v: got %q, want %q\n%s%s", test.args, got, test.want, out, errOut)
+		}
 	}
 }
 

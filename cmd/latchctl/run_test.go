@@ -200,6 +200,16 @@ func TestWhatIsNotInForceShows(t *testing.T) {
 	}
 }
 
+// A script that asks a node without Latch must not be told that all is well.
+func TestCheckWithoutLatch(t *testing.T) {
+	for _, output := range []string{"table", "json"} {
+		code, out, errOut := call("check", "-o", output, "--bpffs", t.TempDir(), "--state-dir", t.TempDir())
+		if code != exitUnhealthy || !strings.Contains(out, "Latch does not run on this node") {
+			t.Errorf("%s: exit code %d, %s%s", output, code, out, errOut)
+		}
+	}
+}
+
 func TestCleanupLeavesNothing(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -31,10 +31,13 @@ func (n *Node) Audit() (Report, error) {
 	if agent, err := foreign.Find(n.bpffs); err != nil || agent.Active() {
 		r.add(KindForeign, foreign.AgentName, "%s", errors.Join(err, foreign.Refuse(agent)))
 	}
+	if len(pods) == 0 && len(n.layouts) == 0 {
+		r.add(KindPin, n.pins.Root(), "nothing is pinned and no pod is recorded in %s: Latch does not run on this node, "+
+			"or has other directories (--bpffs, --state-dir)", n.store.Dir())
+		return r, nil
+	}
 	for _, path := range n.missing {
-		if len(pods) > 0 || len(n.layouts) > 0 {
-			r.add(KindPin, path, "missing")
-		}
+		r.add(KindPin, path, "missing")
 	}
 	podIDs, slots := map[uint32]bool{}, map[uint32]Pod{}
 	for _, p := range pods {

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/latch-cni/latch/shared/state"
@@ -70,6 +72,19 @@ func ReadLines(r io.Reader, fn func([]byte) error) error {
 	return scan.Err()
 }
 
+// ReadFile calls fn for every line of a file. One that is not there any more has none.
+func ReadFile(path string, fn func([]byte) error) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return ReadLines(f, fn)
+}
+
 // tailBytes is how much of a file's end Tail looks at.
 const tailBytes = 512 << 10
 
@@ -118,6 +133,44 @@ func (f *Follower) Close() error {
 		return nil
 	}
 	return f.file.Close()
+}
+
+// rotated is the time in the name of a file that was put aside.
+const rotated = "2006-01-02T15-04-05.000"
+
+// Older returns the files that the followed one was rotated into before it was opened, the oldest first:
+// those that may hold something of a time since when. Zero: all.
+func (f *Follower) Older(since time.Time) ([]string, error) {
+	dir, ext := filepath.Dir(f.path), filepath.Ext(f.path)
+	prefix := strings.TrimSuffix(filepath.Base(f.path), ext) + "-"
+	entries, err := os.ReadDir(dir) // sorted by name, and so by time
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var own os.FileInfo
+	if f.file != nil {
+		if own, err = f.file.Stat(); err != nil {
+			return nil, err
+		}
+	}
+	var older []string
+	for _, e := range entries {
+		at, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), ext), prefix)
+		info, err := e.Info()
+		if _, bad := time.Parse(rotated, at); bad != nil || !ok || filepath.Ext(e.Name()) != ext || err != nil {
+			continue
+		}
+		if own != nil && os.SameFile(own, info) {
+			break // it was put aside since it was opened
+		}
+		if !info.ModTime().Before(since) {
+			older = append(older, filepath.Join(dir, e.Name()))
+		}
+	}
+	return older, nil
 }
 
 // Run calls fn for each line until the context ends, which is no error.

@@ -206,7 +206,7 @@ func TestNothingThere(t *testing.T) {
 	if _, err := n.Flows(nil); !errors.Is(err, view.ErrNotPinned) {
 		t.Errorf("flows of an empty node: %v", err)
 	}
-	if r, err := n.Audit(); err != nil || len(r.Problems) > 0 {
-		t.Errorf("audit of an empty node: %+v, %v", r, err)
+	if r, err := n.Audit(); err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != view.KindPin {
+		t.Errorf("audit of an empty node: %+v, %v: want that Latch does not run", r, err)
 	}
 }

@@ -1,0 +1,92 @@
+package plugin
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// unknownKey is a key of the plugin's entry that nothing reads: most likely a setting that is misspelt.
+type unknownKey struct {
+	key     string
+	nearest string // known one that may have been meant, or empty
+}
+
+// The keys that the specification, libcni and runtimes put into the entry of any plugin. Those with a
+// slash are somebody's own.
+var commonKeys = []string{"cniVersion", "name", "type", "args", "capabilities", "dns", "ipam", "ipMasq", "prevResult", "runtimeConfig"}
+
+// settingKeys are the plugin's own.
+func settingKeys() []string {
+	keys := []string{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[netConf]()) {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// unknownKeys finds the keys that nobody reads. They are no error: runtimes and tools that write chains
+// add keys of their own.
+func unknownKeys(stdin []byte) []unknownKey {
+	var entry map[string]json.RawMessage
+	if json.Unmarshal(stdin, &entry) != nil {
+		return nil // parseConfig says so
+	}
+	own := settingKeys()
+	known := append(slices.Clone(commonKeys), own...)
+	var unknown []unknownKey
+	for _, key := range slices.Sorted(maps.Keys(entry)) {
+		isKnown := slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) })
+		if !isKnown && !strings.Contains(key, "/") {
+			unknown = append(unknown, unknownKey{key, nearest(key, own)})
+		}
+	}
+	return unknown
+}
+
+// nearest returns the candidate that a word is likely meant to be, or empty.
+func nearest(word string, candidates []string) string {
+	best, least := "", len(word)/3+1
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < least {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, taken out or replaced to make one word the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// warnOfUnknownKeys names the keys that nothing reads in the log.
+func (c *call) warnOfUnknownKeys() {
+	for _, u := range c.conf.unknown {
+		log := c.log.With("key", u.key)
+		if u.nearest != "" {
+			log = log.With("nearest", u.nearest)
+		}
+		log.Warn("unknown key in the plugin's entry, it is ignored")
+	}
+}
