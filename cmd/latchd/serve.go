@@ -35,7 +35,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	defer observation.close()
 	e, err := enforce.Open(ctx, enforce.Config{
-		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log,
+		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log, HoldLinks: true,
 		FreeCounters: observation.metrics.FreeCounters,
 	})
 	if err != nil {

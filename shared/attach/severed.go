@@ -9,10 +9,10 @@ import (
 )
 
 // Severed tells whether the pin of a link is of no use any more, because its interface is gone: the pin
-// outlives the interface. A pin that is not there is severed, too.
+// outlives the interface. A pin that is not there, or no link's, is severed, too.
 func Severed(linkPin string) (bool, error) {
 	l, err := pins.LoadLink(linkPin, nil)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pins.ErrKind) {
 		return true, nil
 	}
 	if err != nil {

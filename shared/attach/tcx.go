@@ -33,14 +33,15 @@ type attached struct {
 	prog ebpf.ProgramID
 }
 
-// openLink opens the pinned link. It returns nil if there is none, or if it has lost its device. A
-// link of another device is an error: whose pin this is was mistaken, and that device stays enforced.
+// openLink opens the pinned link. It returns nil if there is none, if it has lost its device, or if the
+// place of the pin was taken by something else: nothing but ours belongs there. A link of another device
+// is an error: whose pin this is was mistaken, and that device stays enforced.
 func openLink(pin string, ifindex int, h hook) (*attached, error) {
 	if pin == "" {
 		return nil, nil
 	}
 	l, err := pins.LoadLink(pin, nil)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, pins.ErrKind) {
 		return nil, nil
 	}
 	if err != nil {
@@ -163,10 +164,12 @@ func endLink(pin string, ifindex int) error {
 		return nil
 	}
 	l, err := pins.LoadLink(pin, nil)
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, pins.ErrKind):
+		return pins.Remove(pin)
+	case err != nil:
 		return err
 	}
 	defer l.Close()

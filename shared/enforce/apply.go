@@ -245,6 +245,12 @@ func (a *application) verify(context.Context) error {
 			}
 			m.Interfaces[i].Mode = string(mode)
 		}
+		if m.failed {
+			continue
+		}
+		if err := a.failedAt(m, a.holdMember(m)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type Config struct {
 	LockTimeout time.Duration // bound of the wait for a lock, never of the work
 	Sizes       bpf.Sizes     // of maps, when they have to be made; zero = default
 	Log         *slog.Logger
+	HoldLinks   bool // keep links of tcx open, so that who deletes their pins does not take programs off
 
 	// FreeCounters is called when the counters of a slot are to be deleted, and calls drop to have it
 	// done: whoever adds them up reads them a last time before. Nil deletes them.
@@ -58,6 +59,9 @@ type Enforcer struct {
 
 	deep deepBudget
 	seen seen
+
+	links   *attach.Links // nil unless they are to be held
+	tooMany sync.Once     // says so
 }
 
 // objects are the pinned objects, opened from one generation of pins.
@@ -98,6 +102,9 @@ func Open(ctx context.Context, cfg Config) (*Enforcer, error) {
 		content: map[uint32]cached{},
 		freed:   map[uint32]time.Time{},
 	}
+	if cfg.HoldLinks {
+		e.links = attach.NewLinks()
+	}
 	if newer, err := e.pins.NewerLayouts(); err != nil || len(newer) > 0 {
 		return nil, errors.Join(err, newerLayout(newer))
 	}
@@ -128,6 +135,7 @@ func (e *Enforcer) Lock(ctx context.Context, ids ...identity.Identifier) (*lock.
 func (e *Enforcer) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.keepLinks(nil)
 	if e.objects == nil {
 		return nil
 	}

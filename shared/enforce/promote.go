@@ -57,5 +57,5 @@ func (e *Enforcer) promoteLocked(ctx context.Context, held *lock.Held, before st
 			return done, err
 		}
 	}
-	return done, nil
+	return done, e.HoldLinks(a)
 }

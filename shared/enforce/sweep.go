@@ -45,6 +45,7 @@ func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}
+	e.keepLinks(atts)
 	recorded, pinned := recordedIn(e, atts)
 	var errs []error
 	for _, in := range bindings {

@@ -17,6 +17,9 @@ import (
 // tempPrefix starts the names of pins that are not yet in their place.
 const tempPrefix = "tmp_"
 
+// ErrKind says that a pin names an object of another kind: somebody else has put it there.
+var ErrKind = errors.New("pinned object is of another kind")
+
 // Object is a program, map or link.
 type Object interface {
 	FD() int
@@ -70,16 +73,37 @@ func LoadProgram(path string, opts *ebpf.LoadPinOptions) (*ebpf.Program, error) 
 // loadProgram is ebpf.LoadPinnedProgram, which makes a map at its first call to find out whether objects
 // can have names.
 func loadProgram(path string, opts *ebpf.LoadPinOptions) (*ebpf.Program, error) {
-	fd, err := get(path, opts.Marshal())
+	fd, err := getKind(path, opts, "bpf-prog")
 	if err != nil {
 		return nil, err
 	}
-	const program = "anon_inode:bpf-prog"
-	if kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || kind != program {
-		_ = unix.Close(fd)
-		return nil, errors.Join(err, fmt.Errorf("it is no program: %q", kind))
-	}
 	return ebpf.NewProgramFromFD(fd)
+}
+
+// loadLink is link.LoadPinnedLink with an error that can be told from others when it is no link.
+func loadLink(path string, opts *ebpf.LoadPinOptions) (link.Link, error) {
+	fd, err := getKind(path, opts, "bpf-link")
+	if err != nil {
+		return nil, err
+	}
+	return link.NewFromFD(fd)
+}
+
+// getKind opens a pin that must be of one kind, in the kernel's words.
+func getKind(path string, opts *ebpf.LoadPinOptions, kind string) (int, error) {
+	fd, err := get(path, opts.Marshal())
+	if err != nil {
+		return 0, err
+	}
+	found, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err == nil && found != "anon_inode:"+kind {
+		err = fmt.Errorf("%w: %s, not %s", ErrKind, found, kind)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return 0, err
+	}
+	return fd, nil
 }
 
 // get is BPF_OBJ_GET.
@@ -100,10 +124,10 @@ func get(path string, flags uint32) (int, error) {
 	return int(fd), nil
 }
 
-// LoadLink opens a pinned link. The error wraps os.ErrNotExist when there is no pin. A link opens even
-// when its device is gone.
+// LoadLink opens a pinned link. The error wraps os.ErrNotExist when there is no pin, ErrKind when it is
+// the pin of something else. A link opens even when its device is gone.
 func LoadLink(path string, opts *ebpf.LoadPinOptions) (link.Link, error) {
-	return opened(path, opts, link.LoadPinnedLink)
+	return opened(path, opts, loadLink)
 }
 
 func opened[T any](path string, opts *ebpf.LoadPinOptions, load func(string, *ebpf.LoadPinOptions) (T, error)) (T, error) {

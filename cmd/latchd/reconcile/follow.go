@@ -73,11 +73,15 @@ func (r *Reconciler) followOne(key string, ids map[string]identity.Identifier) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(ids, key)
+		r.enforcer.ReleaseLinks(key)
 	case err != nil:
 		r.log.Warn("follow attachments", "error", err)
 		return
 	default:
 		ids[key] = a.Identifier
+		if err := r.enforcer.HoldLinks(a); err != nil {
+			r.log.Warn("follow attachments", "error", err) // the audit looks again
+		}
 		r.world.SetRunning(a.Identifier, true)
 		if a.Identifier != was {
 			r.Enqueue(a.Identifier)

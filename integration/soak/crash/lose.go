@@ -18,9 +18,9 @@ import (
 type Loss struct {
 	Name string
 	lose func(*stage.Stage) error
-	// fresh says that what is left in the kernel is out of reach for who comes without it open: a running
-	// pod is judged by what it had until latchd has attached it again.
-	fresh bool
+	// held says that it is about a pod with links of tcx. They are as safe as their pins while latchd, which
+	// holds them open, does not run.
+	held bool
 	// blind says that nobody knows any more who runs: those pods are closed.
 	blind bool
 }
@@ -37,11 +37,15 @@ func Losses() []Loss {
 	}
 	return []Loss{
 		{Name: "state folder emptied", lose: empty, blind: true},
-		{Name: "bpffs emptied", fresh: true, lose: func(s *stage.Stage) error { return os.RemoveAll(filepath.Join(s.Node.Bpffs, "latch")) }},
-		{Name: "bpffs unmounted", fresh: true, lose: func(s *stage.Stage) error { return unix.Unmount(s.Node.Bpffs, unix.MNT_DETACH) }},
+		{Name: "bpffs emptied", lose: func(s *stage.Stage) error { return os.RemoveAll(filepath.Join(s.Node.Bpffs, "latch")) }},
+		{Name: "bpffs of a pod by tcx emptied", held: true, lose: func(s *stage.Stage) error { return os.RemoveAll(filepath.Join(s.Node.Bpffs, "latch")) }},
+		{Name: "bpffs unmounted", lose: func(s *stage.Stage) error { return unix.Unmount(s.Node.Bpffs, unix.MNT_DETACH) }},
 		{Name: "locks emptied", lose: removeLocks},
 	}
 }
+
+// Plays tells whether it can be played with latchd running, or not running.
+func (l Loss) Plays(running bool) bool { return running || !l.held }
 
 // Lose takes something away while latchd runs, or while it does not and a pod is added, and requires
 // that the pods that ran are judged as before, that the one that came is in force or refused, and that
@@ -58,7 +62,11 @@ func Lose(ctx context.Context, o stage.Options, l Loss, running bool) (err error
 	if err := s.Write(policy); err != nil {
 		return err
 	}
-	old, err := s.Start("old", labels, nil)
+	var entry map[string]any
+	if l.held {
+		entry = map[string]any{"attachMode": "tcx"}
+	}
+	old, err := s.Start("old", labels, entry)
 	if err != nil {
 		return err
 	}

@@ -46,8 +46,11 @@ func hooks() []Damage {
 		{Name: "filter replaced by another program", Says: "was not in force", opens: true, do: func(h *hand) error {
 			return h.filter("replace", "from_pod", "da", "object-pinned", h.foreign.pin)
 		}},
-		{Name: "link deleted with its pin", Says: "was not in force", tcx: true, opens: true, do: func(h *hand) error {
+		{Name: "pin of a link deleted", Says: "pinned objects: link", tcx: true, do: func(h *hand) error {
 			return os.Remove(h.pins.Link(h.iface().PodID, "from_pod"))
+		}},
+		{Name: "pin of a link replaced by a map", Says: "pinned objects: link", tcx: true, do: func(h *hand) error {
+			return pins.PinAtomic(h.foreign.seen, h.pins.Link(h.iface().PodID, "to_pod"))
 		}},
 		{Name: "link detached", Says: "was not in force", tcx: true, opens: true, do: func(h *hand) error {
 			return h.link("to_pod", func(l link.Link) error { return l.Detach() })
