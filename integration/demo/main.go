@@ -65,7 +65,7 @@ func (d *demo) play(ctx context.Context, bin, policy string, keep bool) (err err
 	}
 	defer func() { err = errors.Join(err, binaries.Remove()) }()
 	d.file, d.sample = policy, sample
-	d.node, err = harness.NewNode(harness.Config{Name: "demo", Addrs: []address{nodeAddr}, Binaries: binaries, Keep: keep})
+	d.node, err = harness.NewNode(harness.Config{Name: "demo", Addrs: []address{nodeAddr}, HostLocal: podAddrs, Binaries: binaries, Keep: keep})
 	if err != nil {
 		return err
 	}

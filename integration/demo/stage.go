@@ -19,9 +19,13 @@ import (
 
 type address = netip.Addr
 
-var nodeAddr = netip.MustParseAddr("10.244.0.1")
+var (
+	nodeAddr = netip.MustParseAddr("10.244.0.1")
+	podAddrs = netip.MustParsePrefix("10.244.0.11/24") // host-local gives them in turn, from .11
+)
 
-// cast are the pods of the shop, and what each listens on.
+// cast are the pods of the shop, and what each listens on. The sample's endpoints objects have the
+// addresses.
 var cast = []role{
 	{"web", "web", netip.MustParseAddr("10.244.0.11"), 80},
 	{"api", "api", netip.MustParseAddr("10.244.0.12"), 8080},
@@ -38,7 +42,7 @@ type role struct {
 }
 
 func (r role) pod() harness.Pod {
-	return harness.Pod{Namespace: "shop", Name: r.name, UID: "uid-" + r.name, Addrs: []netip.Addr{r.addr}}
+	return harness.Pod{Namespace: "shop", Name: r.name, UID: "uid-" + r.name}
 }
 
 // demo is the stage and what stands on it.
@@ -80,6 +84,9 @@ func (d *demo) set(ctx context.Context) error {
 		box, err := d.node.AddPod(ctx, r.pod())
 		if err != nil {
 			return err
+		}
+		if got := box.Result.IPs[0].Address.IP.String(); got != r.addr.String() {
+			return fmt.Errorf("pod %s has address %s, the policies say %v", r.name, got, r.addr)
 		}
 		end, err := probe.Open(r.name, box.NS, r.addr)
 		if err != nil {

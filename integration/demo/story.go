@@ -30,7 +30,7 @@ func (d *demo) before(ctx context.Context) error {
 		return err
 	}
 	note := func(time.Duration) string {
-		return "Connected by libcni: ptp, then latch. The whole ADD took " + d.adds() + "."
+		return "Connected by libcni: ptp with host-local, then latch. The whole ADD took " + d.adds() + "."
 	}
 	return d.expect(ctx, note, ".yy", "y.y", "yy.", "yyy")
 }

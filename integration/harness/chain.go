@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/containernetworking/cni/libcni"
 )
@@ -17,8 +18,8 @@ const (
 
 type object = map[string]any
 
-// chain is the conflist for one pod: a point-to-point link with the pod's exact addresses, routed by
-// the node without any translation, then latch. The gateway is the node's own address, which ptp
+// chain is the conflist for one pod: a point-to-point link, with the pod's exact addresses unless
+// host-local gives one, routed by the node without any translation, then latch. The gateway is the node's own address, which ptp
 // puts on every host veth: so the node talks to pods from the address that is known as its own.
 func (n *Node) chain(p Pod) (*libcni.NetworkConfigList, error) {
 	plugins := []any{object{"type": "ptp", "ipam": n.ipam(p)}}
@@ -48,6 +49,11 @@ func (n *Node) latchEntry() object {
 }
 
 func (n *Node) ipam(p Pod) object {
+	if subnet := n.cfg.HostLocal; subnet.IsValid() {
+		return object{"type": "host-local", "dataDir": filepath.Join(n.Dir, "ipam"), "routes": []object{{"dst": "0.0.0.0/0"}},
+			"ranges": []any{[]any{object{"subnet": subnet.Masked().String(), "rangeStart": subnet.Addr().String(),
+				"gateway": n.addr(true).String()}}}}
+	}
 	var addresses, routes []object
 	for _, a := range p.Addrs {
 		gateway := n.addr(a.Is4())

@@ -26,6 +26,7 @@ type Config struct {
 	LatchdArgs    []string       // more arguments of latchd
 	LatchEntry    map[string]any // more keys of latch's entry in the conflist
 	Between       []any          // plugin entries between ptp and latch
+	HostLocal     netip.Prefix   // first IPv4 address and subnet that host-local gives; zero: pods have their own
 	WithoutLatch  bool           // chains end before latch and latchd is never started
 	Keep          bool           // leave the directory with logs and state behind
 }

@@ -18,7 +18,7 @@ import (
 // Pod is a pod as the runtime knows it.
 type Pod struct {
 	Namespace, Name, UID string
-	Addrs                []netip.Addr
+	Addrs                []netip.Addr // not with Config.HostLocal
 }
 
 // Key is "namespace/name".
