@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestVerifiedInstructions(t *testing.T) {
 		}
 		n, ok := info.VerifiedInstructions()
 		if !ok {
-			t.Skip("the kernel does not tell")
+			testenv.RequireKernel(t, 5<<16|16<<8, errors.New("the number of verified instructions is not told"))
 		}
 		ceiling := uint32(maxVerified)
 		if version, err := features.LinuxVersionCode(); err == nil && version < 6<<16|4<<8 {

@@ -3,13 +3,13 @@ package bpf_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/features"
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/testenv"
@@ -124,8 +124,8 @@ func (r *rig) runFrom(dir int, frame []byte, ingressIfindex uint32) verdict {
 		Context: &skbContext{Ifindex: podIfindex, IngressIfindex: ingressIfindex},
 		Repeat:  1,
 	})
-	if errors.Is(err, syscall.EINVAL) && ingressIfindex != 0 && oldTestRun() {
-		r.Skip("test-run takes no ingress_ifindex before Linux 5.15")
+	if errors.Is(err, syscall.EINVAL) && ingressIfindex != 0 {
+		testenv.RequireKernel(r, 5<<16|15<<8, fmt.Errorf("test-run takes no ingress_ifindex: %w", err))
 	}
 	r.must(err)
 	v := verdict{code == next, bpf.ReasonFlow}
@@ -142,11 +142,6 @@ func (r *rig) runFrom(dir int, frame []byte, ingressIfindex uint32) verdict {
 		v.reason = bpf.Reason(k.Reason)
 	}
 	return v
-}
-
-func oldTestRun() bool {
-	version, err := features.LinuxVersionCode()
-	return err == nil && version < 5<<16|15<<8
 }
 
 func (r *rig) counts() map[bpf.CounterKey]uint64 {

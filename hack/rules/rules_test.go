@@ -102,6 +102,17 @@ func TestNetlinkDumpsAreSafe(t *testing.T) {
 	})
 }
 
+// Whether a test may be skipped is decided in one place: in CI none may, but for features that the kernel
+// is too old for.
+func TestOnlyTestenvSkips(t *testing.T) {
+	skip := regexp.MustCompile(`\.(Skip|Skipf|SkipNow)\(`)
+	eachSource(t, func(dir, file string, text []byte) {
+		if m := skip.Find(text); m != nil && !within(dir, "shared/testenv") && !within(dir, "hack") {
+			t.Errorf("%s calls %s: use testenv.Missing or testenv.RequireKernel", file, m)
+		}
+	})
+}
+
 // The thread that asks may be in another namespace than the process.
 func TestNobodyReadsTheProcessNamespace(t *testing.T) {
 	eachSource(t, func(dir, file string, text []byte) {

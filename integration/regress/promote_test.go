@@ -7,15 +7,14 @@ import (
 
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // Interfaces move from clsact to tcx when they have lived for a while. Live traffic must not notice: no
 // packet is lost and none let through, on the way into the pod neither, where the kernel drops what it
 // has while a qdisc comes or goes.
 func TestPromotionUnderTraffic(t *testing.T) {
-	if attach.HaveTCX() != nil {
-		t.Skip("kernel without tcx: nothing is ever promoted")
-	}
+	testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
 	r := newRunning(t, options{})
 	err := r.Node.Do(func() error {
 		e, err := enforce.Open(context.Background(), enforce.Config{Bpffs: r.node.Bpffs, StateDir: r.node.StateDir,

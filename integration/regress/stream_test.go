@@ -72,6 +72,12 @@ func (s *stream) run(pace time.Duration) {
 	}
 }
 
+func (s *stream) lastAnswer() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
 func (s *stream) close() {
 	select {
 	case <-s.stop:

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -144,18 +143,10 @@ func (g *ground) send(s Side, count, want int) int {
 	}
 }
 
-// requireTCX skips on a kernel that cannot have tcx; one that should must.
 func requireTCX(t testing.TB) {
 	t.Helper()
 	testenv.RequireRoot(t)
-	err := HaveTCX()
-	if err == nil {
-		return
-	}
-	if version, e := features.LinuxVersionCode(); e != nil || version >= 6<<16|6<<8 {
-		t.Fatalf("kernel %#x: %v, %v", version, err, e)
-	}
-	t.Skip(err)
+	testenv.RequireKernel(t, testenv.TCXVersion, HaveTCX())
 }
 
 // modes runs a test in both ways of attaching.

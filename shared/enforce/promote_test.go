@@ -6,13 +6,12 @@ import (
 
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/state"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // While an interface is promoted, and demoted by its removal, a forbidden packet never passes.
 func TestPromoteUnderFire(t *testing.T) {
-	if attach.HaveTCX() != nil {
-		t.Skip("kernel without tcx: nothing is ever promoted")
-	}
+	testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
 	g := newGround(t)
 	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
 	stop := make(chan struct{})
