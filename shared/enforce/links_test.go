@@ -7,14 +7,13 @@ import (
 
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/state"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // Whoever deletes the pin of a link does not open the pod while the watcher runs, also one that was started
 // later; the next look pins the link again. What is held goes with the attachment.
 func TestLinkWithoutItsPinStaysInForce(t *testing.T) {
-	if attach.HaveTCX() != nil {
-		t.Skip("kernel without tcx")
-	}
+	testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
 	g := newGround(t)
 	g.cfg.HoldLinks = true
 	g.open()
