@@ -53,7 +53,7 @@ func (w *World) Adopt(id identity.Identifier, namespace string, labels map[strin
 	w.change(func(b *batch) {
 		if b.idents[id] == nil {
 			i := b.newIdent(id, namespace)
-			i.labels = labels
+			i.labels, i.unlabeled = labels, identity.Of(namespace, labels) != id
 			b.touch(i)
 		}
 	})

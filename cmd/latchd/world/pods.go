@@ -61,7 +61,7 @@ type ident struct {
 	id        identity.Identifier
 	namespace string
 	labels    map[string]string
-	name      string // of the pod, if its labels are not known
+	unlabeled bool // the labels are not known: its pod has its name for an identifier
 	pods      map[podName]struct{}
 	selected  map[*policyState]struct{} // as last settled
 	running   bool
@@ -112,11 +112,9 @@ func (b *batch) place(name podName) {
 	i := b.idents[id]
 	if i == nil {
 		i = b.newIdent(id, name.namespace)
-		if p != nil {
-			i.labels = p.labels
-		} else {
-			i.name = name.name
-		}
+	}
+	if i.unlabeled = p == nil; p != nil {
+		i.labels = p.labels // also in place of what an earlier run's record said
 	}
 	i.pods[name] = struct{}{}
 	b.member[name] = i

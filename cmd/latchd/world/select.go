@@ -48,10 +48,15 @@ func (s *selector) equal(o *selector) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	if (s.namespaces == nil) != (o.namespaces == nil) || s.namespaces != nil && s.namespaces.String() != o.namespaces.String() {
-		return false
+	return equalSelectors(s.namespaces, o.namespaces) && equalSelectors(s.pods, o.pods)
+}
+
+// equalSelectors also looks at what the text does not tell: everything and nothing are both written "".
+func equalSelectors(a, b labels.Selector) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
-	return s.pods.String() == o.pods.String() && s.pods.Empty() == o.pods.Empty()
+	return a.String() == b.String() && a.Empty() == b.Empty()
 }
 
 // matches judges an identifier by labels alone. Labels that are not known match an empty selector only.
@@ -62,7 +67,7 @@ func (w *World) matches(s *selector, i *ident) bool {
 	if s.namespaces != nil && !s.namespaces.Matches(labels.Set(w.namespaceLabels(i.namespace))) {
 		return false
 	}
-	if i.name != "" {
+	if i.unlabeled {
 		return s.pods.Empty()
 	}
 	return s.pods.Matches(labels.Set(i.labels))
@@ -77,7 +82,7 @@ func (w *World) selects(p *policyState, i *ident) bool {
 		return w.selectedByEndpoints(p, i)
 	case w.matches(p.selector, i):
 		return true
-	case i.name != "":
+	case i.unlabeled:
 		return w.isListed(p, i)
 	case p.selector.namespaces != nil && w.unknown(i.namespace):
 		return w.isListed(p, i) // labels of the namespace are not known: do not leave a pod out for it
@@ -95,7 +100,7 @@ func (w *World) selectedByEndpoints(p *policyState, i *ident) bool {
 	if w.isListed(p, i) {
 		return true
 	}
-	if i.name != "" { // known by being listed, so every policy had the time to list it
+	if i.unlabeled { // known by being listed, so every policy had the time to list it
 		return false
 	}
 	if len(i.pods) == 0 { // what runs has no pod any more, so nobody lists it: as it was

@@ -340,3 +340,47 @@ func TestAdopt(t *testing.T) {
 	s.Upsert(makeNP("p", "", "I"))
 	s.want("adopted, and selected by an edit", "app=d", stranger, "create=D running=A")
 }
+
+// TestAdoptWithoutLabels takes over a pod that is known by being listed, before it is listed again. Labels
+// that nobody knows are not no labels.
+func TestAdoptWithoutLabels(t *testing.T) {
+	s := newStage(t)
+	id := identity.OfName("t1", "x")
+	s.Adopt(id, "t1", nil)
+	s.Upsert(makeNP("none", "", "I", func(p *networkingv1.NetworkPolicy) {
+		p.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}
+	}), makePE("none", "I", ofPolicy(apis.KindNetworkPolicy, "none")))
+	if d, _ := s.Desired(id); len(d.Policies) > 0 {
+		t.Errorf("a pod without known labels is selected by %v", d.Policies)
+	}
+	s.Upsert(makeNP("p", "app=a", "I"), makePE("p", "I", listed("x")))
+	if d, _ := s.Desired(id); len(d.Policies) != 1 || !d.Create.Policies[0].Isolates[0] {
+		t.Errorf("a listed pod is selected by %v", d.Policies)
+	}
+}
+
+// TestAdoptWithWrongLabels believes the pod, not the record of an earlier run.
+func TestAdoptWithWrongLabels(t *testing.T) {
+	s := newStage(t)
+	s.Adopt(identity.Of("t1", labelsOf("app=c")), "t1", nil)
+	s.Upsert(makeNP("p", "app=c", "I"), makePE("x", "I"), makePod("c", "app=c"))
+	if got := s.selected("app=c"); len(got) != 1 {
+		t.Errorf("selected by %v", got)
+	}
+}
+
+// TestSubjectOfNothing is edited into one of everything, and back.
+func TestSubjectOfNothing(t *testing.T) {
+	s := newStage(t)
+	nothing, everything := makeCNP("c", v1alpha1.Subject{}), makeCNP("c", v1alpha1.Subject{Namespaces: &metav1.LabelSelector{}})
+	s.Upsert(makeCPE("x", "c"))
+	for _, tt := range []struct {
+		object *v1alpha1.ClusterNetworkPolicy
+		want   int
+	}{{nothing, 0}, {everything, 1}, {nothing, 0}} {
+		s.Upsert(tt.object)
+		if got := s.selected("app=a"); len(got) != tt.want {
+			t.Errorf("subject %+v selects by %v, want %d policies", tt.object.Spec.Subject, got, tt.want)
+		}
+	}
+}
