@@ -33,6 +33,7 @@ func run() int {
 	flag.DurationVar(&opts.Settle, "settle", 700*time.Millisecond, "judge no step earlier than this after its feed")
 	flag.DurationVar(&opts.Patience, "patience", 8*time.Second, "a step that is not right by then is wrong")
 	flag.BoolVar(&opts.Spread, "spread", false, "feed one file per object instead of one file per step")
+	flag.Uint64Var(&opts.Shuffle, "shuffle", 0, "play in a random order with this `seed`; with -parallel 1 one latchd meets them all in a row")
 	flag.BoolVar(&opts.Keep, "keep", false, "leave logs and state of the nodes behind")
 	flag.BoolVar(&out.verbose, "v", false, "print every step, and every wrong verdict")
 	flag.BoolVar(&out.json, "json", false, "print one JSON object per scenario instead of the table")

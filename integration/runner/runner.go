@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type Options struct {
 	Spread   bool          // one file per object instead of one file per step
 	Keep     bool          // leave the nodes' logs and state behind
 	Explain  Explainer     // may be nil
+	Shuffle  uint64        // seed of a random order, 0 is the order of plan
 
 	LatchdArgs []string
 	LatchEntry map[string]any
@@ -52,6 +54,9 @@ const maxBatch = 8
 func Run(ctx context.Context, opts Options, scenarios []*scenario.Scenario, report func(Result)) error {
 	opts.setDefaults()
 	batches := plan(scenarios)
+	if opts.Shuffle != 0 {
+		batches = shuffled(scenarios, opts.Shuffle)
+	}
 	work := make(chan []*scenario.Scenario)
 	results := make(chan Result)
 	group, ctx := errgroup.WithContext(ctx)
@@ -109,6 +114,13 @@ func plan(scenarios []*scenario.Scenario) [][]*scenario.Scenario {
 		}
 	}
 	return batches
+}
+
+// shuffled puts scenarios in a random order, whatever pods they have.
+func shuffled(scenarios []*scenario.Scenario, seed uint64) [][]*scenario.Scenario {
+	all := slices.Clone(scenarios)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return slices.Collect(slices.Chunk(all, maxBatch))
 }
 
 // podsKey names the pods a scenario begins with.
