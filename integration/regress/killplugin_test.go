@@ -15,7 +15,7 @@ import (
 const killAfter = "LATCH_TEST_KILL_AFTER"
 
 // steps of the write path, in order. From attach on the interface is enforced.
-var steps = []string{"intent", "rules", "slot", "pod_state", "attach", "verify", "record"}
+var steps = []string{"intent", "rules", "slot", "pod_state", "seed", "attach", "verify", "record"}
 
 // latch is killed after every step of ADD and of DEL, in a real chain and with senders that never stop.
 // What it leaves is a pod that is enforced, if it got as far as attaching, or one that latch is absent

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"time"
 
@@ -42,6 +43,9 @@ type Request struct {
 	// Default binds Bind to a default slot, "allow" or "deny", instead of rules: nothing is known
 	// about the pod. The identifier is then the one of the pod's name.
 	Default string
+
+	// Seed returns the live flows of addresses. It is called for those of Bind that are adopted.
+	Seed func(addrs []netip.Addr) ([]Flow, error)
 
 	// Verify asks the kernel about every interface of the identifier, not only those of Bind.
 	Verify bool
@@ -81,6 +85,7 @@ func (e *Enforcer) Apply(ctx context.Context, held *lock.Held, req Request) (Res
 		{"rules", a.rules},
 		{"slot", a.complete},
 		{"pod_state", a.bind},
+		{"seed", a.seed},
 		{"attach", a.attach},
 		{"verify", a.verify},
 		{"record", a.record},
@@ -189,26 +194,36 @@ func (a *application) attach(context.Context) error {
 			a.result.Gone = append(a.result.Gone, m.Attachment)
 			continue
 		}
-		for i := range m.Interfaces {
-			in := &m.Interfaces[i]
-			err := a.attachInterface(m, in)
-			if errors.Is(err, attach.ErrGone) && !m.bind {
-				m.gone = true
-				continue
-			}
-			if err := a.failedAt(m, err); err != nil {
-				return err
-			}
+		if m.adopting() {
+			continue // their own way, all together
+		}
+		if err := a.attachMember(m, attach.Sides[:]...); err != nil {
+			return err
 		}
 		if m.gone {
 			a.result.Gone = append(a.result.Gone, m.Attachment)
 		}
 	}
+	return a.attachAdopted()
+}
+
+// attachMember puts programs on the interfaces of an attachment.
+func (a *application) attachMember(m *member, sides ...attach.Side) error {
+	for i := range m.Interfaces {
+		err := a.attachInterface(m, &m.Interfaces[i], sides)
+		if errors.Is(err, attach.ErrGone) && (!m.bind || m.Adopted) {
+			m.gone = true
+			continue
+		}
+		if err := a.failedAt(m, err); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-func (a *application) attachInterface(m *member, in *state.Interface) error {
-	for _, side := range attach.Sides {
+func (a *application) attachInterface(m *member, in *state.Interface, sides []attach.Side) error {
+	for _, side := range sides {
 		prog := a.o.progs[side.String()]
 		before, err := a.o.query(*in, side)
 		if err != nil {
@@ -221,7 +236,7 @@ func (a *application) attachInterface(m *member, in *state.Interface) error {
 			a.result.Repaired = append(a.result.Repaired, fmt.Sprintf("%s: %s was not in force", in.Name, side))
 		}
 		// In mode auto an interface stays as it is attached, unless it takes another way to be in front.
-		if err := attach.Attach(in.Ifindex, side, prog, a.e.cfg.AttachMode, a.e.linkPin(*in, side)); err != nil {
+		if err := attach.Attach(in.Ifindex, side, prog, a.modeOf(m), a.e.linkPin(*in, side)); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", side, in.Name, err)
 		}
 	}
@@ -268,7 +283,7 @@ func (a *application) record(context.Context) error {
 		if !m.bind && reflect.DeepEqual(m.Attachment, m.recorded) {
 			continue
 		}
-		if err := a.e.store.WriteAttachment(m.Attachment); err != nil {
+		if err := a.recordAttachment(m); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // steps are the crash points of Apply, in its order.
-var steps = []string{"intent", "rules", "slot", "pod_state", "attach", "verify", "record"}
+var steps = []string{"intent", "rules", "slot", "pod_state", "seed", "attach", "verify", "record"}
 
 // TestWriter runs one Apply, in the namespace that the process was started in, when the environment asks
 // for it: this is the writer that the crash tests kill.
@@ -40,9 +40,12 @@ func TestWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := Request{Identifier: idA}
-	if os.Getenv("LATCH_TEST_WRITER") == "plugin" {
+	switch os.Getenv("LATCH_TEST_WRITER") {
+	case "plugin":
 		req.Bind = []state.Attachment{attachment(state.Interface{Ifindex: index, Name: "lt0"})}
-	} else {
+	case "adopter":
+		req.Create, req.Bind = allowPorts(openPort), []state.Attachment{adopted(state.Interface{Ifindex: index, Name: "lt0"})}
+	default:
 		req.Create, req.Verify = rulesNamed(os.Getenv("LATCH_TEST_WRITER")), true
 	}
 	if _, err := e.Apply(ctx, held, req); err != nil {
@@ -97,6 +100,32 @@ func TestPluginKilledAtEveryStep(t *testing.T) {
 			g.wantVerdicts("next ADD", true, false)
 			g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })
 			g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
+			g.forget(idA)
+			g.wantNothingLeft()
+		})
+	}
+}
+
+// The watcher is killed after every step of an adoption: the pod is as it was, or enforced; and the next
+// watcher completes it.
+func TestWatcherKilledAtEveryStepOfAnAdoption(t *testing.T) {
+	for _, step := range steps {
+		t.Run(step, func(t *testing.T) {
+			g := newGround(t)
+			g.kill("adopter", step)
+			untouched := false
+			g.do(func() error {
+				untouched = len(g.sidesOn()) == 0
+				return nil
+			})
+			if want := step != "attach" && step != "verify" && step != "record"; untouched != want {
+				t.Errorf("killed after %s: untouched %v, want %v", step, untouched, want)
+			}
+			g.wantVerdicts("killed after "+step, true, untouched)
+			g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{adopted(g.iface)}, Verify: true})
+			g.wantVerdicts("next watcher", true, false)
+			g.do(func() error { return g.e.Check(ctx, state.AdoptedContainer("u1"), "eth0") })
+			g.do(func() error { return g.e.Remove(ctx, state.AdoptedContainer("u1"), "eth0") })
 			g.forget(idA)
 			g.wantNothingLeft()
 		})

@@ -9,7 +9,8 @@
 //	rules      write the rules into the identifier's slot, or into a spare one
 //	slot       mark the slot complete: generation, hash of the rules
 //	pod_state  bind each interface to its slot: the act of enforcement
-//	attach     put both programs on each interface
+//	seed       record the live flows of pods that run already and are adopted
+//	attach     put both programs on each interface; on adopted ones side by side, with flows seeded in between
 //	verify     ask the kernel whether all of this is so
 //	record     note that it is
 //

@@ -17,12 +17,14 @@ type member struct {
 	bind     bool             // asked for by Bind
 	gone     bool
 	failed   bool // it could not be verified
+
+	adopted *state.Attachment // record that this one takes the place of
 }
 
 // failedAt is what an error with a member means for the run: it ends with one of Bind, and goes on for
-// the others.
+// the others, and for those that are adopted.
 func (a *application) failedAt(m *member, err error) error {
-	if err == nil || m.bind {
+	if err == nil || (m.bind && !m.Adopted) {
 		return err
 	}
 	m.failed = true
@@ -46,6 +48,7 @@ func (a *application) bound(b state.Attachment) (*member, error) {
 	if m.CreatedAt.IsZero() {
 		m.CreatedAt = time.Now()
 	}
+	known, m.adopted = a.inherit(known, b)
 	for i := range m.Interfaces {
 		in := &m.Interfaces[i]
 		for _, was := range known.Interfaces {
@@ -117,6 +120,8 @@ func (a *application) slotOf(m *member) uint32 {
 		return bpf.SlotDefaultAllow
 	case m.Default == "deny":
 		return bpf.SlotDefaultDeny
+	case m.bind && m.Phase == state.PhaseIntent && m.Adopted:
+		return a.rec.Running.Slot
 	case m.bind && m.Phase == state.PhaseIntent:
 		return a.rec.Create.Slot
 	case m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):

@@ -66,10 +66,10 @@ func (a *application) hold(ctx context.Context, create *policy.Rules) error {
 	return a.write(ctx, &a.rec.Create, create)
 }
 
-// hasRunning tells whether a pod is bound to the identifier's rules now.
+// hasRunning tells whether a pod is bound to the identifier's rules now, or runs and is about to be.
 func (a *application) hasRunning() bool {
 	for _, m := range a.members {
-		if !m.bind || m.Phase == state.PhaseEnforced {
+		if !m.bind || m.Adopted || m.Phase == state.PhaseEnforced {
 			return true
 		}
 	}

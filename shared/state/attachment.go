@@ -40,7 +40,11 @@ type Attachment struct {
 	CreatedAt    time.Time           `json:"createdAt"`
 	Interfaces   []Interface         `json:"interfaces"`
 	Default      string              `json:"default,omitempty"` // DefaultAllow, DefaultDeny or empty
+	Adopted      bool                `json:"adopted,omitempty"` // of a pod that ran already; the container id is AdoptedContainer, which no runtime knows
 }
+
+// AdoptedContainer stands for the container id of an adopted pod.
+func AdoptedContainer(podUID string) string { return "adopted-" + podUID }
 
 // Interface is one host interface of an attachment.
 type Interface struct {

@@ -46,15 +46,23 @@ func (s Store) DeleteSettings() error { return remove(filepath.Join(s.dir, fileS
 
 // Status is what latchd says about itself.
 type Status struct {
-	Ready     bool      `json:"ready"`
-	Message   string    `json:"message,omitempty"`
-	Known     bool      `json:"known,omitempty"`    // policy has been read since the node started, by this latchd or one before it
-	Degraded  bool      `json:"degraded,omitempty"` // not ready because of single pods or identifiers only: others can be started
-	Stopped   bool      `json:"stopped,omitempty"`  // the last word of a latchd that ended in order
-	Node      string    `json:"node,omitempty"`
-	Mode      string    `json:"mode,omitempty"` // enforcing mode
-	Problems  []Problem `json:"problems,omitempty"`
-	UpdatedAt time.Time `json:"updatedAt"`
+	Ready      bool         `json:"ready"`
+	Message    string       `json:"message,omitempty"`
+	Known      bool         `json:"known,omitempty"`    // policy has been read since the node started, by this latchd or one before it
+	Degraded   bool         `json:"degraded,omitempty"` // not ready because of single pods or identifiers only: others can be started
+	Stopped    bool         `json:"stopped,omitempty"`  // the last word of a latchd that ended in order
+	Node       string       `json:"node,omitempty"`
+	Mode       string       `json:"mode,omitempty"` // enforcing mode
+	Problems   []Problem    `json:"problems,omitempty"`
+	NotAdopted []NotAdopted `json:"notAdopted,omitempty"`
+	UpdatedAt  time.Time    `json:"updatedAt"`
+}
+
+// NotAdopted is a pod that runs without policy: it was there before Latch, and cannot be taken over.
+type NotAdopted struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
 }
 
 // Problem is something in an object that could not be taken as it is.
