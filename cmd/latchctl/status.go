@@ -26,7 +26,8 @@ func (a *app) status() *cobra.Command {
 
 State is enforced; default-allow or default-deny when nothing is known about the pod; prepared when
 its rules are in the kernel and it has no interface yet; expected when they are not; not-in-force when
-the kernel does not do what is recorded: the reasons follow, and the exit code is 3.
+the kernel does not do what is recorded; not-adopted when the pod was there before Latch and could not be
+taken over, so that it runs without policy. Of the last two the reasons follow, and the exit code is 3.
 
 A direction is isolated when a policy isolates the pod there; else it is open, or closed in strict mode.`,
 		Example: `  latchctl status

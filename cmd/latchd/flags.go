@@ -87,7 +87,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.pluginLog.level, "plugin-log-level", "info", "of the plugin: debug, info, warn or error")
 	f.BoolVar(&o.node.AddressIsNode, "node-by-address", false, "exempt every packet whose source is a node address, also forwarded ones")
 	f.BoolVar(&o.node.JudgeToNode, "judge-to-node", false, "judge pods' traffic to their node's addresses by policy")
-	f.BoolVar(&o.antiSpoof, "anti-spoof", false, "pods that start from now on send from their own addresses only")
+	f.BoolVar(&o.antiSpoof, "anti-spoof", false, "pods that start or are adopted from now on send from their own addresses only")
 	t := &o.node.Timeouts
 	f.DurationVar(&t.TCPSyn, "timeout-tcp-syn", t.TCPSyn, "unanswered SYN")
 	f.DurationVar(&t.TCPEstablished, "timeout-tcp-established", t.TCPEstablished, "idle TCP connection")

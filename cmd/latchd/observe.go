@@ -116,7 +116,7 @@ func (ob *observation) watch(d *daemon) error {
 	ob.pages = statuspage.Handler(statuspage.Options{Bpffs: d.opts.bpffs, StateDir: d.opts.stateDir, Version: version})
 	ob.monitor = &health.Monitor{
 		Inspector: &health.Inspector{Bpffs: d.opts.bpffs, StateDir: d.opts.stateDir, Failing: d.reconciler.Errors,
-			Adopted: func() bool { return d.reconciler.Progress().Adopted }},
+			Adopted: func() bool { return d.reconciler.Progress().Adopted }, NotAdopted: d.reconciler.NotAdopted},
 		Progress: d.reconciler.Progress, Status: d.status, AuditPeriod: d.opts.auditPeriod,
 	}
 	src := metrics.Sources{

@@ -125,6 +125,9 @@ func (d *daemon) run(ctx context.Context) error {
 	case err := <-source:
 		return err
 	}
+	if err := d.reconciler.FindUnseen(); err != nil {
+		d.log.Error("pods that Latch never saw are not adopted yet", "error", err)
+	}
 	n, err := d.reconciler.Adopt()
 	if err != nil {
 		d.log.Error("adopt: some records cannot be read", "error", err)
@@ -246,6 +249,7 @@ func (d *daemon) status() state.Status {
 		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
 	}
 	st.Problems = append(st.Problems, d.around.problems()...)
+	st.NotAdopted = d.reconciler.NotAdopted()
 	st.Known = d.known || d.world.HasSynced()
 	if !d.world.HasSynced() {
 		st.Ready, st.Message = false, "policy has not been read yet"

@@ -41,15 +41,15 @@ func (n *Node) Audit() (Report, error) {
 	}
 	podIDs, slots := map[uint32]bool{}, map[uint32]Pod{}
 	for _, p := range pods {
+		for _, problem := range p.Problems {
+			problem.Object = join(p.Key(), problem.Object)
+			r.Problems = append(r.Problems, problem)
+		}
 		if p.ContainerID == "" {
 			continue
 		}
 		r.Attachments++
 		r.Interfaces += len(p.Interfaces)
-		for _, problem := range p.Problems {
-			problem.Object = join(p.Key(), problem.Object)
-			r.Problems = append(r.Problems, problem)
-		}
 		for _, in := range p.Interfaces {
 			podIDs[in.PodID] = true
 		}

@@ -30,6 +30,8 @@ const (
 	KindOrphan  = "orphan"  // something in the kernel that no record knows
 	KindWatcher = "watcher" // latchd
 	KindForeign = "foreign" // another policy agent is in force on the node's interfaces
+
+	KindNotAdopted = "not-adopted" // a pod runs without policy
 )
 
 // Problem is one thing that is not as it should be.

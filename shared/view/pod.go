@@ -22,6 +22,7 @@ const (
 	StateDefaultDeny  State = "default-deny"  // nothing is known about it, it is closed
 	StatePrepared     State = "prepared"      // known and its rules are in the kernel, no interface yet
 	StateExpected     State = "expected"      // known, its rules are not in the kernel
+	StateNotAdopted   State = "not-adopted"   // it runs without policy: it was there before Latch, see Problems
 	StateBroken       State = "not-in-force"  // what is recorded is not what the kernel does: see Problems
 )
 
@@ -111,16 +112,33 @@ func (n *Node) Pods() ([]Pod, error) {
 		attached[a.PodNamespace+"/"+a.PodName] = true
 		pods = append(pods, n.settled(a))
 	}
+	unadopted := n.unadopted()
 	for _, r := range records.pods {
-		if !attached[r.Namespace+"/"+r.Name] {
-			pods = append(pods, n.expected(r))
+		if attached[r.Namespace+"/"+r.Name] {
+			continue
 		}
+		p := n.expected(r)
+		if reason := unadopted[p.Key()]; reason != "" {
+			p.State, p.Healthy, p.Problems = StateNotAdopted, false, []Problem{{Kind: KindNotAdopted, Message: "runs without policy, and was not adopted: " + reason}}
+		}
+		pods = append(pods, p)
 	}
 	slices.SortFunc(pods, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.ContainerID, b.ContainerID), cmp.Compare(a.IfName, b.IfName))
 	})
 	return pods, errors.Join(records.unreadable...)
+}
+
+// unadopted are the reasons for which pods that run were not adopted, as latchd has said.
+func (n *Node) unadopted() map[string]string {
+	reasons := map[string]string{}
+	if said, err := n.store.ReadStatus(); err == nil { // else Status tells
+		for _, p := range said.NotAdopted {
+			reasons[p.Namespace+"/"+p.Name] = p.Reason
+		}
+	}
+	return reasons
 }
 
 // Pod returns the attachments of one pod: more than one if it has several interfaces by several

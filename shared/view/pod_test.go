@@ -160,6 +160,29 @@ func TestExpectedAndPrepared(t *testing.T) {
 	}
 }
 
+// A pod that latchd could not take over runs without policy, whatever is prepared for it; until its ADD.
+func TestNotAdopted(t *testing.T) {
+	g := newGround(t)
+	said := state.Status{NotAdopted: []state.NotAdopted{{Namespace: "t1", Name: "lost", Reason: "no route"},
+		{Namespace: g.b.Spec.Namespace, Name: g.b.Spec.Name, Reason: "no route"}, {Namespace: "t1", Name: "deleted since", Reason: "no route"}}}
+	if err := errors.Join(g.e.Store().WriteStatus(said), g.e.Store().WritePod(state.PodRecord{Namespace: "t1", Name: "lost", Identifier: idB})); err != nil {
+		t.Fatal(err)
+	}
+	if p := g.pod(testenv.PodSpec{Namespace: "t1", Name: "lost"}); p.State != view.StateNotAdopted || p.Healthy || len(p.Problems) != 1 {
+		t.Errorf("not adopted: %+v", p)
+	}
+	if p := g.pod(g.b.Spec); p.State != view.StateEnforced || !p.Healthy {
+		t.Errorf("added since: %+v", p)
+	}
+	g.look(func(n *view.Node) error {
+		r, err := n.Audit()
+		if len(r.Problems) != 1 || r.Problems[0].Kind != view.KindNotAdopted || r.Problems[0].Object != "t1/lost" {
+			t.Errorf("problems %+v", r.Problems)
+		}
+		return err
+	})
+}
+
 func TestDefaults(t *testing.T) {
 	g := newGround(t)
 	for name, want := range map[string]view.State{"allow": view.StateDefaultAllow, "deny": view.StateDefaultDeny} {

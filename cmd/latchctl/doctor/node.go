@@ -95,15 +95,22 @@ func (x *exam) pods() {
 	if err != nil {
 		x.add(Fail, "pods", "remove the record; latchd makes it anew", "%v", err)
 	}
-	bad := []string{}
+	var bad, open []string
 	for _, p := range pods {
-		if !p.Healthy {
+		switch {
+		case p.State == view.StateNotAdopted:
+			open = append(open, p.Key())
+		case !p.Healthy:
 			bad = append(bad, p.Key())
 		}
 	}
 	if len(bad) > 0 {
 		x.add(Fail, "pods", "latchctl check names the reasons; a running latchd mends them", "not in force: %s", strings.Join(bad, ", "))
-	} else if err == nil {
+	}
+	if len(open) > 0 {
+		x.add(Fail, "pods", "latchctl check names the reasons; a pod that is made anew comes under policy", "run without policy: %s", strings.Join(open, ", "))
+	}
+	if len(bad)+len(open) == 0 && err == nil {
 		x.add(OK, "pods", "", "all %d in force", len(pods))
 	}
 }

@@ -47,6 +47,10 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 			errs = append(errs, r.enforcer.Remove(ctx, a.ContainerID, a.IfName))
 			r.diverged("attachment without interface")
 		}
+		if ended, err := r.enforcer.EndAdopted(ctx, a, atts); err != nil || ended {
+			errs = append(errs, err)
+			r.log.Info("the runtime has added an adopted pod, its attachment takes over", "pod", a.PodNamespace+"/"+a.PodName)
+		}
 		ids[a.Identifier] = true
 	}
 	swept, err := r.enforcer.Sweep(ctx)
@@ -56,9 +60,9 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 		r.log.Warn("swept", "what", what)
 		r.diverged(what)
 	}
-	err = r.known(ids)
+	errs = append(errs, r.FindUnseen(), r.known(ids))
 	r.verifyAll(ids)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
 // known adds every identifier that the world asks for or that has a record.

@@ -105,10 +105,14 @@ func (r *Reconciler) noteAttached(key, path string, known map[string]bool) {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(known, key)
 		return
-	case err != nil, a.Phase != state.PhaseEnforced, known[key], r.observer.Attached == nil:
+	case err != nil, a.Phase != state.PhaseEnforced, a.Adopted, known[key]:
 		return
 	}
 	known[key] = true
+	r.unseen.added(podKey{a.PodNamespace, a.PodName})
+	if r.observer.Attached == nil {
+		return
+	}
 	info, err := os.Stat(path)
 	if err != nil || info.ModTime().Sub(a.CreatedAt) > time.Minute {
 		return // it was there before this watch, and has been written again

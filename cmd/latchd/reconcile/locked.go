@@ -17,6 +17,7 @@ type view struct {
 	attached bool
 	desired  world.Desired
 	moves    []state.Attachment    // of its pods, bound elsewhere
+	adopts   []state.Attachment    // of its pods, which ran before Latch knew them
 	locks    []identity.Identifier // that the moves, and publishing its pods, need
 }
 
@@ -60,10 +61,12 @@ func (r *Reconciler) look(id identity.Identifier) (v view, err error) {
 		return v, err
 	}
 	v.attached = len(members) > 0 || err != nil
-	r.world.SetRunning(id, v.attached)
+	unseen := r.unseen.of(id)
+	r.world.SetRunning(id, v.attached || len(unseen) > 0)
 	if v.desired, v.wanted = r.world.Desired(id); !v.wanted {
 		return v, nil
 	}
+	v.adopts = r.stillUnseen(v.desired, unseen)
 	return v, r.arrivals(&v)
 }
 

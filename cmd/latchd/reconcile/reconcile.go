@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/latch-cni/latch/cmd/latchd/adopt"
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -30,6 +32,7 @@ type Reconciler struct {
 	compiled compiled
 	observer Observer
 	unread   unread
+	unseen   unseen
 
 	mu   sync.Mutex
 	pods map[podKey]publication // where each local pod was published last
@@ -132,7 +135,10 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 	}
 	req := enforce.Request{
 		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels, Policies: desired.Policies, Pending: desired.Pending,
-		HoldRunning: desired.HoldRunning, Bind: v.moves, Verify: r.takeFull(id),
+		HoldRunning: desired.HoldRunning, Bind: slices.Concat(v.moves, v.adopts), Verify: r.takeFull(id),
+	}
+	if len(v.adopts) > 0 {
+		req.Seed, req.Verify = adopt.Flows, true
 	}
 	defer func() {
 		if err != nil && req.Verify {
@@ -152,6 +158,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 		return fmt.Errorf("apply: %w", err)
 	}
 	r.world.Applied(id, desired)
+	r.adopted(id, v.adopts)
 	r.report(id, req, result)
 	return r.publish(desired)
 }

@@ -32,6 +32,8 @@ type ground struct {
 	id      identity.Identifier
 	inspect *Inspector
 	failing map[identity.Identifier]error
+
+	notAdopted []state.NotAdopted
 }
 
 func newGround(t *testing.T) *ground {
@@ -48,7 +50,8 @@ func newGround(t *testing.T) *ground {
 	}
 	t.Cleanup(func() { _ = g.e.Close() })
 	g.inspect = &Inspector{Bpffs: cfg.Bpffs, StateDir: cfg.StateDir,
-		Failing: func() map[identity.Identifier]error { return g.failing }, Adopted: func() bool { return true }}
+		Failing: func() map[identity.Identifier]error { return g.failing }, Adopted: func() bool { return true },
+		NotAdopted: func() []state.NotAdopted { return g.notAdopted }}
 	g.apply(enforce.Request{Identifier: g.id, Namespace: g.a.Spec.Namespace, Labels: g.a.Spec.Labels,
 		Create: policy.Compile(policy.Input{Default: [2]policy.Verdict{policy.Allow, policy.Allow}})})
 	return g
@@ -125,6 +128,10 @@ func TestStates(t *testing.T) {
 	if len(f.Pods) != 0 || f.reason() != "" {
 		t.Errorf("found %+v", f)
 	}
+
+	// A rollout must not wait for a pod that nobody can take over: an alert tells.
+	g.notAdopted = []state.NotAdopted{{Namespace: g.a.Spec.Namespace, Name: g.a.Spec.Name, Reason: "no route"}}
+	g.want(NotAdopted, true)
 }
 
 func ask(m *Monitor, path string) (int, string) {

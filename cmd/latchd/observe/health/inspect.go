@@ -25,18 +25,19 @@ const (
 	NotInForce   State = "not-in-force" // the kernel does not do what is recorded
 	Starting     State = "starting"     // its ADD has not ended, or has failed
 	Gone         State = "gone"         // its interface is no more, its record is
+	NotAdopted   State = "not-adopted"  // none: the pod was there before Latch, and runs without policy
 )
 
 // States lists every state.
 func States() []State {
-	return []State{Enforced, DefaultAllow, DefaultDeny, Stale, NotInForce, Starting, Gone}
+	return []State{Enforced, DefaultAllow, DefaultDeny, Stale, NotInForce, Starting, Gone, NotAdopted}
 }
 
 // Pod is an attachment of a pod.
 type Pod struct {
 	Namespace, Name, Identifier string
 	State                       State
-	Why                         string // of NotInForce
+	Why                         string // of NotInForce and NotAdopted
 }
 
 // Finding is what an inspection saw.
@@ -60,6 +61,7 @@ type Inspector struct {
 	Bpffs, StateDir string
 	Failing         func() map[identity.Identifier]error // identifiers whose last run failed
 	Adopted         func() bool                          // the first inspection waits for it
+	NotAdopted      func() []state.NotAdopted            // pods that run without policy
 
 	mu    sync.Mutex
 	found Finding
@@ -127,6 +129,9 @@ func (i *Inspector) Inspect() (found Finding) {
 		if seen.State != "" {
 			found.Pods = append(found.Pods, seen)
 		}
+	}
+	for _, p := range i.NotAdopted() {
+		found.Pods = append(found.Pods, Pod{Namespace: p.Namespace, Name: p.Name, State: NotAdopted, Why: p.Reason})
 	}
 	return found
 }
