@@ -26,10 +26,11 @@ const (
 	shot   = 2
 )
 
-// newOldAgent loads programs that forbid a UDP port to pods, and pins them as those of one workload.
+// newOldAgent loads programs that forbid a UDP port to pods, their own and others', and pins them as those of
+// one workload.
 func newOldAgent(g *ground, forbidden int64) *oldAgent {
 	g.t.Helper()
-	a := &oldAgent{g: g, ingress: agentProgram(g.t, "handle_ingress", 0), egress: agentProgram(g.t, "handle_egress", forbidden)}
+	a := &oldAgent{g: g, ingress: agentProgram(g.t, "handle_ingress", forbidden), egress: agentProgram(g.t, "handle_egress", forbidden)}
 	g.t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(g.node.Bpffs, "globals")) })
 	programs, maps := filepath.Join(g.node.Bpffs, "globals", "aws", "programs"), filepath.Join(g.node.Bpffs, "globals", "aws", "maps")
 	g.check(errors.Join(os.MkdirAll(programs, 0o700), os.MkdirAll(maps, 0o700)))

@@ -75,8 +75,8 @@ func newGround(t *testing.T, o options) *ground {
 	g.check(err)
 	t.Cleanup(func() { g.check(g.node.Stop(context.Background())) })
 	t.Cleanup(g.logs)
-	g.listen(port)
-	g.listen(allowedPort)
+	g.listen(g.Ext, testenv.ExtWeb4+":"+port)
+	g.listen(g.Ext, testenv.ExtWeb4+":"+allowedPort)
 	return g
 }
 
@@ -156,14 +156,21 @@ func (g *ground) read(name string) string {
 	return string(b)
 }
 
-// listen notes what arrives outside.
-func (g *ground) listen(port string) {
-	c := g.Ext.PacketConn(g.t, testenv.ExtWeb4+":"+port)
+// greeting is what listen answers.
+const greeting = "hello"
+
+// listen notes what arrives.
+func (g *ground) listen(ns *testenv.NetNS, addr string) {
+	c := ns.PacketConn(g.t, addr)
 	go func() {
 		for b := make([]byte, 256); ; {
-			n, _, err := c.ReadFrom(b)
+			n, from, err := c.ReadFrom(b)
 			if err != nil {
 				return
+			}
+			if string(b[:n]) == greeting {
+				_, _ = c.WriteTo(b[:n], from)
+				continue
 			}
 			g.mu.Lock()
 			g.arrived[string(b[:n])]++

@@ -2,6 +2,7 @@ package install
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -132,16 +133,22 @@ type flood struct {
 
 func (g *ground) flood(s *sandbox, name string) *flood {
 	g.t.Helper()
+	dial := func(port string) net.Conn {
+		c, err := s.Dial("udp", testenv.ExtWeb4+":"+port, time.Second)
+		g.check(err)
+		return c
+	}
+	return newFlood(name, dial(port), dial(allowedPort))
+}
+
+func newFlood(name string, forbidden, allowed net.Conn) *flood {
 	f := &flood{bad: "forbidden from " + name, good: "allowed from " + name, stop: make(chan struct{})}
-	f.send(g, s, port, f.bad, 20*time.Microsecond, &f.forbidden)
-	f.send(g, s, allowedPort, f.good, time.Millisecond, &f.sent)
+	f.send(forbidden, f.bad, 20*time.Microsecond, &f.forbidden)
+	f.send(allowed, f.good, time.Millisecond, &f.sent)
 	return f
 }
 
-func (f *flood) send(g *ground, s *sandbox, port, what string, pause time.Duration, sent *atomic.Int64) {
-	g.t.Helper()
-	c, err := s.Dial("udp", testenv.ExtWeb4+":"+port, time.Second)
-	g.check(err)
+func (f *flood) send(c net.Conn, what string, pause time.Duration, sent *atomic.Int64) {
 	f.senders.Go(func() {
 		defer c.Close()
 		for {
