@@ -22,7 +22,8 @@ var steps = []string{"intent", "rules", "slot", "pod_state", "seed", "attach", "
 // from, never one that is attached and open. ADD never succeeds, and the next operation, ADD or DEL, leaves
 // a complete state.
 func TestPluginKilledAfterEveryStep(t *testing.T) {
-	f := newFirst(t, options{bin: binaries(killable)})
+	// Without an audit: it would complete what the killed plugin left before the next operation does.
+	f := newFirst(t, options{bin: binaries(killable), latchd: []string{"--audit-period", "1h"}})
 	f.apply(fmt.Sprintf("t1/start app=a IE\nE web udp/%d\nI web udp/%d", outPort, inPort))
 	f.open()
 	for _, step := range steps {
