@@ -17,48 +17,16 @@ import (
 // families, but the metadata service has IPv4 only.
 const deniedPerLife = 2 + 1 + 2*2
 
-// serve starts the servers in the pod: they listen before there is an interface.
-func (l *life) serve() (*servers, error) {
-	s := &servers{}
-	return s, l.ns.Do(func() error {
-		listener, err := net.Listen("tcp", "[::]:8080")
-		if err != nil {
-			return err
-		}
-		s.listener = listener
-		go s.accept()
-		return nil
-	})
+// serve starts the server in the pod, for all its lives: it listens before there is an interface. To listen
+// again in each life would fail now and then: a child that another life is about to start has a copy of
+// every descriptor until it becomes the plugin, so that a server is not closed when close returns.
+func (l *life) serve() {
+	l.g.t.Helper()
+	l.ns.ListenTCP(l.g.t, "[::]:8080")
 }
 
-// servers echo what they get.
-type servers struct {
-	listener net.Listener
-	wg       sync.WaitGroup
-}
-
-func (s *servers) accept() {
-	for {
-		c, err := s.listener.Accept()
-		if err != nil {
-			return
-		}
-		s.wg.Go(func() {
-			defer c.Close()
-			b := make([]byte, 16)
-			_ = c.SetDeadline(time.Now().Add(arrival))
-			if n, err := c.Read(b); err == nil {
-				_, _ = c.Write(b[:n])
-			}
-			_, _ = c.Read(b) // until the peer closes
-		})
-	}
-}
-
-func (s *servers) close() {
-	_ = s.listener.Close()
-	s.wg.Wait()
-}
+// port is a local port that no earlier life can still have, for the same reason.
+func (l *life) port(first uint16) uint16 { return first + uint16(10*(l.n%500)) }
 
 // sendOut sends a SYN out of the pod, which must not come out.
 func (l *life) sendOut(src netip.Addr, sport uint16, dst netip.Addr, port uint16) error {
@@ -89,7 +57,7 @@ func (l *life) forbid(p packet, at string) {
 func (l *life) resolve(own, dns netip.Addr) error {
 	var c net.Conn
 	err := l.ns.Do(func() (err error) {
-		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own, 50001)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(dns, 53)))
+		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own, l.port(50001))), net.UDPAddrFromAddrPort(netip.AddrPortFrom(dns, 53)))
 		return err
 	})
 	if err != nil {
@@ -110,7 +78,7 @@ func (l *life) table(p *pod) error {
 	for i, own := range []netip.Addr{p.Addr4, p.Addr6} {
 		web, dns := l.g.names["web"][i], l.g.names["D"][i]
 		all = append(all,
-			try{"1: to the database", func() error { return askIn(l.ns, own, 40001, web, 443) }},
+			try{"1: to the database", func() error { return askIn(l.ns, own, l.port(40001), web, 443) }},
 			try{"2: to another port", func() error { return l.sendOut(own, 40002, web, 2047) }},
 			try{"3: a name that is resolved slowly", func() error { return l.resolve(own, dns) }},
 			try{"5: from B", func() error { return l.g.ask("B", l.g.names["B"][i], 0, own, 8080) }},

@@ -117,6 +117,7 @@ func (g *ground) newLife(i int) *life {
 		g.t.Cleanup(func() { _ = unix.Close(l.raw[i]) })
 	}
 	g.ends[l.spec.Name] = &end{name: l.spec.Name, ns: l.ns, in: g.sniff(l.ns)}
+	l.serve()
 	p := &pod{Pod: &testenv.Pod{Spec: l.spec}, g: g, uid: "uid-" + l.spec.Name}
 	p.publish(nil)
 	return l
@@ -126,17 +127,12 @@ func (l *life) live() error {
 	l.n++
 	p := &pod{Pod: l.g.PodIn(l.g.t, l.ns, l.spec), g: l.g, uid: "uid-" + l.spec.Name,
 		container: fmt.Sprintf("%s-%d", l.spec.Name, l.n)}
-	servers, err := l.serve()
-	if err != nil {
-		return err
-	}
-	defer servers.close()
 	if err := p.tryAdd(nil); err != nil {
 		return fmt.Errorf("ADD: %w", err)
 	}
 	l.took = append(l.took, p.took)
 	errs := []error{l.table(p)}
-	_, err = p.tryDel()
+	_, err := p.tryDel()
 	errs = append(errs, err)
 	host, err := l.g.Node.Netlink.LinkByName(p.HostName)
 	if err == nil {
