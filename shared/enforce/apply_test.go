@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/identity"
@@ -258,5 +260,35 @@ func TestSlotsDoNotLeak(t *testing.T) {
 	}
 	if used != 1 {
 		t.Errorf("%d slots are in use by one identifier", used)
+	}
+}
+
+// Rules that were written and taken back may have admitted flows in between: these are judged again.
+func TestTakenBackRulesLeaveNoFlow(t *testing.T) {
+	g := newGround(t)
+	req := Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}}
+	slot := g.apply(req).Create.Slot
+	before := *g.e.objects.slots.At(int(slot))
+	var inner *ebpf.Map
+	if err := g.e.objects.maps["rules_out4"].Lookup(slot, &inner); err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	if err := inner.Freeze(); err != nil { // no write comes through any more
+		t.Fatal(err)
+	}
+	req.Create = allowPorts(shutPort)
+	g.do(func() error {
+		if _, err := g.tryApply(req); err == nil {
+			t.Error("the rules of a frozen map were changed")
+		}
+		return nil
+	})
+	after := *g.e.objects.slots.At(int(slot))
+	if after.RulesHash != before.RulesHash {
+		t.Error("the old rules are not in force")
+	}
+	if after.Generation == before.Generation {
+		t.Error("flows are not judged again")
 	}
 }
