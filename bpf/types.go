@@ -159,6 +159,19 @@ func Now() uint32 {
 
 const stampShift = 24
 
+// FlowTimeout is how long after its last packet a flow is known: timeout_of in flow.h.
+func FlowTimeout(timeouts *[8]uint32, proto, state uint8) uint32 {
+	switch {
+	case proto == unix.IPPROTO_TCP:
+		return timeouts[TimeoutTCPSyn+int(min(state, FlowClosing))]
+	case proto == unix.IPPROTO_UDP && state == FlowNew:
+		return timeouts[TimeoutUDP]
+	case proto == unix.IPPROTO_UDP:
+		return timeouts[TimeoutUDPAnswered]
+	}
+	return timeouts[TimeoutOther]
+}
+
 // Addr4 is an IPv4 address as the programs hold it: in network order. 0 if a is no IPv4 address.
 func Addr4(a netip.Addr) uint32 {
 	if !a.Is4() {

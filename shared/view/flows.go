@@ -99,7 +99,7 @@ type flowReader struct {
 
 func (r *flowReader) add(pod uint32, remote netip.Addr, lport, rport uint16, proto uint8, local uint16, f bpf.Flow) {
 	o, known := r.owners[pod]
-	idle, timeout := int32(r.now-f.Stamp), int32(r.timeout(proto, f.State))
+	idle, timeout := int32(r.now-f.Stamp), int32(bpf.FlowTimeout(&r.timeouts, proto, f.State))
 	if (!known && !r.all) || idle > timeout {
 		return
 	}
@@ -118,19 +118,6 @@ func (r *flowReader) add(pod uint32, remote netip.Addr, lport, rport uint16, pro
 		flow.Admitted = sources(nil).decision(resultOf(f.Result))
 	}
 	r.flows = append(r.flows, flow)
-}
-
-// timeout is timeout_of in bpf/flow.h.
-func (r *flowReader) timeout(proto, state uint8) uint32 {
-	switch {
-	case policy.Protocol(proto) == policy.TCP:
-		return r.timeouts[bpf.TimeoutTCPSyn+int(min(state, bpf.FlowClosing))]
-	case policy.Protocol(proto) == policy.UDP && state == bpf.FlowNew:
-		return r.timeouts[bpf.TimeoutUDP]
-	case policy.Protocol(proto) == policy.UDP:
-		return r.timeouts[bpf.TimeoutUDPAnswered]
-	}
-	return r.timeouts[bpf.TimeoutOther]
 }
 
 func stateName(s uint8) string {
