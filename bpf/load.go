@@ -102,6 +102,7 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("parse bpf object: %w", err)
 	}
 	spec := base.Copy()
+	vary(spec)
 
 	def := DefaultSizes()
 	flows4, flows6 := or(sizes.Flows4, def.Flows4), or(sizes.Flows6, def.Flows6)

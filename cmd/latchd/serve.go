@@ -136,6 +136,7 @@ func (d *daemon) run(ctx context.Context) error {
 	wg.Go(func() { d.reconciler.Run(ctx, d.opts.workers) })
 	wg.Go(func() { d.reconciler.Audit(ctx, d.opts.auditPeriod) })
 	wg.Go(func() { d.expireFlows(ctx) })
+	wg.Go(func() { d.reconciler.RetireLayouts(ctx) })
 	wg.Go(func() {
 		if err := d.reconciler.Follow(ctx); err != nil {
 			d.log.Error("running without watching records, the audit finds what changes", "error", err)

@@ -101,6 +101,9 @@ func (n *Node) spoolDir() string { return filepath.Join(n.Dir, "spool") } // bes
 // Name is the name that Pod manifests have as nodeName.
 func (n *Node) Name() string { return n.cfg.Name }
 
+// Use has the node use other binaries from now on; what runs goes on.
+func (n *Node) Use(b *Binaries) { n.cfg.Binaries = b }
+
 // StartLatchd starts the watcher on its source of policy. Its log outlives restarts.
 func (n *Node) StartLatchd() error {
 	args := []string{"--node-name", n.cfg.Name, "--bpffs", n.Bpffs, "--state-dir", n.StateDir, "--enforcing-mode", n.cfg.EnforcingMode}

@@ -29,7 +29,7 @@ func run() int {
 	var o options
 	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	flag.DurationVar(&o.Length, "length", 2*time.Minute, "of the whole run; every play gets its share")
-	only := flag.String("only", "", "play only these, comma separated: damage, crash, race, capacity, overload")
+	only := flag.String("only", "", "play only these, comma separated: damage, upgrade, crash, race, capacity, overload")
 	match := flag.String("match", "", "play only those damages and loads whose name matches this `expression`")
 	flag.IntVar(&o.Parallel, "parallel", 200, "pods on their way at the same time in the race")
 	flag.DurationVar(&o.Period, "period", 10*time.Millisecond, "between two changes of each of the race's five policies")
@@ -56,6 +56,12 @@ func run() int {
 		return 2
 	}
 	defer func() { _ = bin.Remove() }()
+	if playsOf(*only, "upgrade") {
+		if err := bin.BuildVariants(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "soak:", err)
+			return 2
+		}
+	}
 	o.Binaries = bin
 	r := newReport(o.Seed, os.Stdout)
 	err = playAll(ctx, o, *only, r)

@@ -17,6 +17,7 @@ import (
 	"github.com/latch-cni/latch/integration/soak/overload"
 	"github.com/latch-cni/latch/integration/soak/race"
 	"github.com/latch-cni/latch/integration/soak/stage"
+	"github.com/latch-cni/latch/integration/soak/upgrade"
 )
 
 type options struct {
@@ -38,15 +39,21 @@ type play struct {
 
 var plays = []play{
 	{"damage", 0, playDamage},
+	{"upgrade", 0, playUpgrade},
 	{"crash", 0.3, playCrash},
 	{"race", 0.3, playRace},
 	{"capacity", 0.3, playCapacity},
 	{"overload", 0.1, playOverload},
 }
 
+// playsOf tells whether a play is among those that are asked for.
+func playsOf(only, name string) bool {
+	return only == "" || strings.Contains(","+only+",", ","+name+",")
+}
+
 func playAll(ctx context.Context, o options, only string, r *report) error {
 	for _, p := range plays {
-		if only != "" && !strings.Contains(","+only+",", ","+p.name+",") {
+		if !playsOf(only, p.name) {
 			continue
 		}
 		part := o
@@ -68,6 +75,23 @@ func playDamage(ctx context.Context, o options, r *report) error {
 		r.check(out.Damage, out.Err)
 		r.figure(out.Damage, "mended after %v, %d slipped through: %s", out.Took.Round(time.Millisecond), out.Slipped, out.Said)
 	})
+}
+
+func playUpgrade(ctx context.Context, o options, r *report) error {
+	for _, from := range []string{harness.Previous, harness.Other} {
+		name := "from the build " + from + " and back"
+		if !o.Binaries.HasVariant(from) {
+			r.figure(name, "not played: there is no commit before this one")
+			continue
+		}
+		f, err := upgrade.Run(ctx, o.stage(), o.Binaries.Variant(from))
+		r.check(name, err)
+		r.figure(name, "%v", f)
+	}
+	f, err := upgrade.Layout(ctx, o.stage(), o.Binaries.Variant(harness.NextLayout))
+	r.check("to the next layout", err)
+	r.figure("to the next layout", "%v", f)
+	return nil
 }
 
 func playCrash(ctx context.Context, o options, r *report) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/latch-cni/latch/integration/soak/overload"
 	"github.com/latch-cni/latch/integration/soak/race"
 	"github.com/latch-cni/latch/integration/soak/stage"
+	"github.com/latch-cni/latch/integration/soak/upgrade"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -23,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	crash.Helper()
 	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(ready.Rerun(harness.BinariesEnv, nil))
+		os.Exit(ready.Rerun(harness.BinariesEnv, func(ctx context.Context, b *harness.Binaries) error { return b.BuildVariants(ctx) }))
 	}
 	testenv.Main(m)
 }
@@ -44,6 +46,40 @@ func TestDamage(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// built are the binaries that TestMain has built, with their variants.
+func built() *harness.Binaries { return &harness.Binaries{Dir: os.Getenv(harness.BinariesEnv)} }
+
+// Another build of the same layout takes over under traffic, and gives back.
+func TestUpgrade(t *testing.T) {
+	for _, from := range []string{harness.Previous, harness.Other} {
+		t.Run(from, func(t *testing.T) {
+			o := on(t)
+			if !built().HasVariant(from) {
+				t.Log("not played: there is no commit before this one")
+				return
+			}
+			f, err := upgrade.Run(t.Context(), o, built().Variant(from))
+			t.Logf("%v", f)
+			if err != nil {
+				t.Error(err)
+			}
+			if from == harness.Other && f.Replaced != 2 {
+				t.Errorf("programs were replaced %d times, want there and back", f.Replaced)
+			}
+		})
+	}
+}
+
+// A build of the next layout takes over under traffic and removes what the old one has left; the old one
+// refuses to come back.
+func TestNextLayout(t *testing.T) {
+	f, err := upgrade.Layout(t.Context(), on(t), built().Variant(harness.NextLayout))
+	t.Logf("%v", f)
+	if err != nil {
+		t.Error(err)
 	}
 }
 

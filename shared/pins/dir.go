@@ -9,12 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/latch-cni/latch/bpf"
 )
-
-// Layout is the version of the pinned objects.
-const Layout = bpf.Layout
 
 // Dir is the tree of pins of this layout below a bpffs.
 type Dir struct {
@@ -103,6 +98,12 @@ func (d Dir) Layouts() ([]int, error) {
 func (d Dir) NewerLayouts() ([]int, error) {
 	found, err := d.Layouts()
 	return slices.DeleteFunc(found, func(v int) bool { return v <= Layout }), err
+}
+
+// OlderLayouts returns the versions below this one: an older build has been here.
+func (d Dir) OlderLayouts() ([]int, error) {
+	found, err := d.Layouts()
+	return slices.DeleteFunc(found, func(v int) bool { return v >= Layout }), err
 }
 
 // SweepTemp removes temporary pins that a killed process left, those older than age.

@@ -44,14 +44,19 @@ func newSender() (*sender, error) {
 
 func (s *sender) Close() error { return unix.Close(s.fd) }
 
-// send sends a datagram of a pod's flow. Packets that the node drops are no error.
+// send sends a datagram of a flow of its own. Packets that the node drops are no error.
 func (s *sender) send(pod uint32, from, to netip.Addr, port uint16) error {
+	return s.sendFrom(pod, from, uint16(10000+s.next.Add(1)%50000), to, port)
+}
+
+// sendFrom sends a datagram from one port.
+func (s *sender) sendFrom(pod uint32, from netip.Addr, source uint16, to netip.Addr, port uint16) error {
 	var b [headers + payload]byte
 	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	copy(b[12:], from.AsSlice())
 	copy(b[16:], to.AsSlice())
-	binary.BigEndian.PutUint16(b[20:], uint16(10000+s.next.Add(1)%50000))
+	binary.BigEndian.PutUint16(b[20:], source)
 	binary.BigEndian.PutUint16(b[22:], port)
 	binary.BigEndian.PutUint16(b[24:], 8+payload)
 	binary.BigEndian.PutUint32(b[headers:], magic)

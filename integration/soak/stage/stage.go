@@ -113,6 +113,12 @@ func (s *Stage) StartLatchd(ctx context.Context) error {
 	return s.Node.WaitReady(ctx, 30*time.Second)
 }
 
+// Use has the node use other binaries from now on, as an upgrade does; what runs goes on.
+func (s *Stage) Use(b *harness.Binaries) {
+	s.opts.Binaries = b
+	s.Node.Use(b)
+}
+
 // OnNode runs f on a thread in the node's namespace.
 func (s *Stage) OnNode(f func() error) error { return within(s.Node.NS.Path, f) }
 
