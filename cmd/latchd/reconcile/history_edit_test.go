@@ -65,9 +65,7 @@ func (h *history) edit() {
 		}
 	case 23, 24, 25: // a pod of it starts, or the last one stops
 		if ids := h.w.Identifiers(); len(ids) > 0 {
-			id := ids[h.IntN(len(ids))]
-			h.attached[id] = !h.attached[id]
-			h.queue[id] = true
+			h.toggle(ids[h.IntN(len(ids))])
 		}
 	case 26:
 		h.pass(6 * time.Second)
@@ -114,6 +112,16 @@ func (h *history) change(upserted, deleted []apis.Object) {
 	}
 }
 
+// toggle attaches something of an identifier, or takes what is attached away.
+func (h *history) toggle(id identity.Identifier) {
+	if h.kernel != nil {
+		h.kernel.toggle(id)
+	} else {
+		h.attached[id] = !h.attached[id]
+	}
+	h.queue[id] = true
+}
+
 // restart plays a latchd that begins anew and takes over what is attached, which may have no pod any more.
 func (h *history) restart() {
 	h.w, h.memory, h.inputs, h.queue = world.New(h.opts), compiled{}, map[string]policy.Input{}, map[identity.Identifier]bool{}
@@ -124,6 +132,9 @@ func (h *history) restart() {
 				h.w.Adopt(id, was.namespace, was.labels)
 			}
 		}
+	}
+	if h.kernel != nil {
+		adopt = h.kernel.restart
 	}
 	listed := h.IntN(2) == 0
 	if !listed { // objects that come later

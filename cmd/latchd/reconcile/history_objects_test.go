@@ -26,7 +26,7 @@ const (
 // maker makes random objects. Few names, labels, blocks and ports, so that they meet again and again.
 type maker struct {
 	*rand.Rand
-	uids int
+	uids [podNames]int
 }
 
 func (m *maker) pick(choices ...string) string { return choices[m.IntN(len(choices))] }
@@ -59,9 +59,9 @@ func (m *maker) selector() metav1.LabelSelector {
 }
 
 func (m *maker) pod(i int) *corev1.Pod {
-	m.uids++
+	m.uids[i] += m.IntN(2)
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(i), Name: fmt.Sprintf("p%d", i), UID: types.UID(fmt.Sprint(m.uids)), Labels: m.labels()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(i), Name: fmt.Sprintf("p%d", i), UID: types.UID(fmt.Sprintf("%d-%d", i, m.uids[i])), Labels: m.labels()},
 		Spec:       corev1.PodSpec{NodeName: "n1", HostNetwork: m.IntN(12) == 0},
 	}
 	if m.IntN(12) == 0 {

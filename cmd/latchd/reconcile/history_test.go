@@ -42,7 +42,7 @@ type history struct {
 	queue    map[identity.Identifier]bool // to be reconciled
 	attached map[identity.Identifier]bool
 	written  map[identity.Identifier]written
-	apply    func(identity.Identifier, world.Desired) // in the kernel, too; may be nil
+	kernel   *historyKernel // nil: written is all there is
 	compared int
 }
 
@@ -125,6 +125,10 @@ func (h *history) work(n int) {
 		ids := slices.Sorted(maps.Keys(h.queue))
 		id := ids[h.IntN(len(ids))]
 		delete(h.queue, id)
+		if h.kernel != nil {
+			h.kernel.reconcile(id)
+			continue
+		}
 		h.reconcile(id)
 	}
 }
@@ -136,9 +140,6 @@ func (h *history) reconcile(id identity.Identifier) {
 	if !wanted {
 		delete(h.written, id)
 		return
-	}
-	if h.apply != nil {
-		h.apply(id, d)
 	}
 	now := written{namespace: d.Namespace, labels: d.Labels, create: h.rules(d.CreateKey, d.Create)}
 	switch {
@@ -229,6 +230,9 @@ func (h *history) settle() {
 		}
 		who := fmt.Sprintf("%s %v %v", id, s.namespace, s.labels)
 		want, got := policy.Compile(d.Create), h.written[id]
+		if h.kernel != nil {
+			got = h.kernel.written(id)
+		}
 		h.same("pods being created of "+who, want, got.create)
 		h.same("running pods of "+who, want, got.running)
 		for range 60 {
