@@ -43,7 +43,7 @@ func eachDir(t *testing.T, run func(t *testing.T, r *rig, f family, dir int)) {
 				r.clear()
 				r.bind(slotID)
 				r.load(onlyTo(dir, f))
-				r.node().Timeouts = bpf.DefaultTimeouts()
+				r.node().Timeouts = bpf.DefaultTimeouts().Stamps()
 				r.node().Flags = 0
 				run(t, r, f, dir)
 			})

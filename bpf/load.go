@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -119,7 +118,7 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 	}
 
 	spec.Maps[latchMapNode].Contents = []ebpf.MapKV{{Key: uint32(0), Value: Node{
-		Timeouts:       DefaultTimeouts(),
+		Timeouts:       DefaultTimeouts().Stamps(),
 		NextGeneration: 2, // those of the default slots are taken
 	}}}
 	spec.Maps[latchMapSlots].Contents = []ebpf.MapKV{
@@ -146,20 +145,6 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 // Generations differ, so that flows of a pod that moves between the default slots are judged again.
 func defaultSlot(onMiss, generation uint32) Slot {
 	return Slot{Generation: generation, Flags: SlotUsed | SlotComplete, OnMiss: [2]uint32{onMiss, onMiss}}
-}
-
-// DefaultTimeouts are those of a new node map, indexed by Timeout constants.
-func DefaultTimeouts() [8]uint32 {
-	return [8]uint32{
-		TimeoutTCPSyn:         Stamp(60 * time.Second),
-		TimeoutTCPEstablished: Stamp(6 * time.Hour),
-		TimeoutTCPClosing:     Stamp(30 * time.Second),
-		TimeoutUDP:            Stamp(30 * time.Second),
-		TimeoutUDPAnswered:    Stamp(180 * time.Second),
-		TimeoutOther:          Stamp(180 * time.Second),
-		TimeoutFragment:       Stamp(30 * time.Second),
-		TimeoutGrace:          Stamp(time.Second),
-	}
 }
 
 // shorten keeps the end of a verifier's log, where it says what it did not like.

@@ -95,7 +95,7 @@ func TestSizes(t *testing.T) {
 // A new set of maps has timeouts and the two default slots, so that nothing depends on who is first.
 func TestFreshMaps(t *testing.T) {
 	r := newRig(t)
-	if n := r.node(); n.Timeouts != bpf.DefaultTimeouts() || slices.Contains(n.Timeouts[:], 0) || n.NextGeneration == 0 {
+	if n := r.node(); n.Timeouts != bpf.DefaultTimeouts().Stamps() || slices.Contains(n.Timeouts[:], 0) || n.NextGeneration == 0 {
 		t.Errorf("node is %+v", n)
 	}
 	allow, deny := r.slots.At(bpf.SlotDefaultAllow).Generation, r.slots.At(bpf.SlotDefaultDeny).Generation

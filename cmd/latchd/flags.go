@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/cmd/latchd/install"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -61,7 +62,7 @@ type options struct {
 type pluginLog struct{ file, level string }
 
 func parseFlags(args []string) (options, error) {
-	o := options{node: enforce.NodeConfig{Timeouts: enforce.DefaultTimeouts()}}
+	o := options{node: enforce.NodeConfig{Timeouts: bpf.DefaultTimeouts()}}
 	f := pflag.NewFlagSet("latchd", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.Usage = func() { fmt.Fprintf(os.Stderr, usageHead+"%s", f.FlagUsages()) }

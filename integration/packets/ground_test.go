@@ -63,7 +63,7 @@ func newGround(t *testing.T, o options) *ground {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.node = enforce.NodeConfig{Addrs: []netip.Addr{addr(v4.node), addr(v6.node)}, Timeouts: enforce.DefaultTimeouts()}
+	g.node = enforce.NodeConfig{Addrs: []netip.Addr{addr(v4.node), addr(v6.node)}, Timeouts: bpf.DefaultTimeouts()}
 	if o.node != nil {
 		o.node(&g.node)
 	}

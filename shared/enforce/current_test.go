@@ -16,7 +16,7 @@ import (
 // works with those from then on, tells them what it knows of the node, and says so.
 func TestObjectsReplaced(t *testing.T) {
 	g := newGround(t)
-	grace := DefaultTimeouts()
+	grace := bpf.DefaultTimeouts()
 	grace.Grace = 7 * time.Second
 	if err := g.e.SetNode(ctx, NodeConfig{Addrs: []netip.Addr{netip.MustParseAddr("198.18.9.9")}, Timeouts: grace}); err != nil {
 		t.Fatal(err)

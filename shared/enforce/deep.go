@@ -142,5 +142,8 @@ func (e *Enforcer) sweepDefaults(o *objects) []string {
 	}
 	raise(&n.NextPod, pod, "pod id")
 	raise(&n.NextGeneration, generation, "generation")
+	for _, slot := range o.tellApart() {
+		swept = append(swept, fmt.Sprintf("slot %d had the generation of another", slot))
+	}
 	return swept
 }

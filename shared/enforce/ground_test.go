@@ -100,10 +100,12 @@ var nextPort atomic.Int64
 func init() { nextPort.Store(10000) }
 
 // send sends one datagram from a new port of the pod.
-func (g *ground) send(port int) {
+func (g *ground) send(port int) { g.sendFrom(int(nextPort.Add(1)), port) }
+
+func (g *ground) sendFrom(local, port int) {
 	g.t.Helper()
 	g.pod.MustDo(g.t, func() error {
-		c, err := net.DialUDP("udp4", &net.UDPAddr{Port: int(nextPort.Add(1))}, &net.UDPAddr{IP: net.ParseIP(nodeAddr), Port: port})
+		c, err := net.DialUDP("udp4", &net.UDPAddr{Port: local}, &net.UDPAddr{IP: net.ParseIP(nodeAddr), Port: port})
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ type NodeConfig struct {
 	JudgeToNode   bool         // pods reach the node's addresses only where policy allows it
 	EventsDeny    bool         // an event for each denied packet
 	EventsAllow   bool         // an event for each admitted flow
-	Timeouts      Timeouts
+	Timeouts      bpf.Timeouts
 }
 
 // SetNode writes the node's configuration. Addresses are added before old ones go. It may be called
@@ -41,10 +41,13 @@ func (e *Enforcer) SetNode(ctx context.Context, c NodeConfig) error {
 	return o.setNode(c)
 }
 
-// setNode writes under the node lock.
+// setNode writes under the node lock. What passes for the node's and may not be so any more is judged
+// again, so are flows of pods between slots that an older build gave the same generation.
 func (o *objects) setNode(c NodeConfig) error {
+	var fewer bool
 	if !c.KeepAddrs {
-		if err := o.setNodeAddrs(c.Addrs); err != nil {
+		var err error
+		if fewer, err = o.setNodeAddrs(c.Addrs); err != nil {
 			return fmt.Errorf("write node addresses: %w", err)
 		}
 	}
@@ -60,25 +63,30 @@ func (o *objects) setNode(c NodeConfig) error {
 			flags |= flag
 		}
 	}
-	atomic.StoreUint32(&o.node.At(0).Flags, flags)
+	const whoIsNode = bpf.NodeAddressIsNode | bpf.NodeJudgeToNode
+	if was := atomic.SwapUint32(&o.node.At(0).Flags, flags); fewer || (was^flags)&whoIsNode != 0 {
+		o.renewAll()
+	}
+	o.tellApart()
 	return nil
 }
 
-func (o *objects) setTimeouts(t Timeouts) {
+func (o *objects) setTimeouts(t bpf.Timeouts) {
 	n := o.node.At(0)
-	for i, stamp := range t.stamps() {
+	for i, stamp := range t.Stamps() {
 		atomic.StoreUint32(&n.Timeouts[i], stamp)
 	}
 }
 
-func (o *objects) setNodeAddrs(addrs []netip.Addr) error {
+// setNodeAddrs reports whether an address is the node's no longer.
+func (o *objects) setNodeAddrs(addrs []netip.Addr) (fewer bool, err error) {
 	m := o.maps["node_addrs"]
 	want := map[bpf.NodeAddr]bool{}
 	for _, a := range addrs {
 		key := bpf.NodeAddr{Addr: a.As16()}
 		want[key] = true
 		if err := m.Put(key, uint8(1)); err != nil {
-			return err
+			return false, err
 		}
 	}
 	var gone []bpf.NodeAddr
@@ -96,5 +104,5 @@ func (o *objects) setNodeAddrs(addrs []netip.Addr) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return len(gone) > 0, errors.Join(errs...)
 }

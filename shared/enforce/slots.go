@@ -114,7 +114,7 @@ func (a *application) write(ctx context.Context, ref *state.SlotRef, want *polic
 // says what the slot holds, and the flag opens it.
 func (a *application) complete(context.Context) error {
 	for _, p := range a.pending {
-		generation := a.o.changed(p.ref.Slot)
+		generation := a.o.renew(p.ref.Slot)
 		a.o.setSlotHash(p.ref.Slot, p.hash)
 		atomic.StoreUint32(&a.o.slots.At(int(p.ref.Slot)).Flags, bpf.SlotUsed|bpf.SlotComplete)
 		a.e.remember(p.ref.Slot, p.hash, p.content)
@@ -125,15 +125,6 @@ func (a *application) complete(context.Context) error {
 		a.rec.Running = a.rec.Create
 	}
 	return nil
-}
-
-// changed gives a slot a new generation: each of its flows is judged again.
-func (o *objects) changed(slot uint32) (generation uint32) {
-	s := o.slots.At(int(slot))
-	generation = atomic.AddUint32(&o.node.At(0).NextGeneration, 1)
-	atomic.StoreUint32(&s.ChangedAt, bpf.Now())
-	atomic.StoreUint32(&s.Generation, generation)
-	return generation
 }
 
 // update changes a live slot in place. It returns rules.ErrRebuild when that cannot be done.
@@ -157,7 +148,7 @@ func (e *Enforcer) update(o *objects, slot uint32, want *policy.Rules) (*rules.C
 	next, err := u.Run()
 	if err != nil {
 		if back, readErr := o.tables.Read(slot); readErr == nil && back.Rules.Hash() == content.Rules.Hash() {
-			o.changed(slot) // for flows that what is taken back has admitted
+			o.renew(slot) // for flows that what is taken back has admitted
 			o.setSlotHash(slot, hash)
 		}
 		return nil, err

@@ -56,7 +56,7 @@ func newGround(t *testing.T) *ground {
 	}
 	t.Cleanup(func() { _ = g.e.Close() })
 	g.onNode(func() error {
-		return g.e.SetNode(ctx, enforce.NodeConfig{Addrs: []netip.Addr{netip.MustParseAddr(testenv.NodeAddr4)}, Timeouts: enforce.DefaultTimeouts()})
+		return g.e.SetNode(ctx, enforce.NodeConfig{Addrs: []netip.Addr{netip.MustParseAddr(testenv.NodeAddr4)}, Timeouts: bpf.DefaultTimeouts()})
 	})
 	g.apply(idA, policy.Input{Default: [2]policy.Verdict{policy.Allow, policy.Allow}}, g.a)
 	g.apply(idB, isolated(openPort), g.b)

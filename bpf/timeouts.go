@@ -1,10 +1,6 @@
-package enforce
+package bpf
 
-import (
-	"time"
-
-	"github.com/latch-cni/latch/bpf"
-)
+import "time"
 
 // Timeouts are how long a flow is known after its last packet, and what else the data path waits.
 type Timeouts struct {
@@ -18,8 +14,8 @@ type Timeouts struct {
 	Grace          time.Duration // from a change of policy until a live flow that it denies is cut
 }
 
-// DefaultTimeouts are those of a node whose watcher has not set others. A TCP connection that was idle
-// for longer is not cut: its next packet is judged by the rules, whoever sends it.
+// DefaultTimeouts are those of new maps, and of a watcher that is told no others. A TCP connection that was
+// idle for longer is not cut: its next packet is judged by the rules, whoever sends it.
 func DefaultTimeouts() Timeouts {
 	return Timeouts{
 		TCPSyn:         60 * time.Second,
@@ -33,19 +29,19 @@ func DefaultTimeouts() Timeouts {
 	}
 }
 
-// stamps converts to the units and the order of struct node.
-func (t Timeouts) stamps() (s [8]uint32) {
+// Stamps converts to the units and the order of struct node.
+func (t Timeouts) Stamps() (s [8]uint32) {
 	for i, d := range map[int]time.Duration{
-		bpf.TimeoutTCPSyn:         t.TCPSyn,
-		bpf.TimeoutTCPEstablished: t.TCPEstablished,
-		bpf.TimeoutTCPClosing:     t.TCPClosing,
-		bpf.TimeoutUDP:            t.UDP,
-		bpf.TimeoutUDPAnswered:    t.UDPAnswered,
-		bpf.TimeoutOther:          t.Other,
-		bpf.TimeoutFragment:       t.Fragment,
-		bpf.TimeoutGrace:          t.Grace,
+		TimeoutTCPSyn:         t.TCPSyn,
+		TimeoutTCPEstablished: t.TCPEstablished,
+		TimeoutTCPClosing:     t.TCPClosing,
+		TimeoutUDP:            t.UDP,
+		TimeoutUDPAnswered:    t.UDPAnswered,
+		TimeoutOther:          t.Other,
+		TimeoutFragment:       t.Fragment,
+		TimeoutGrace:          t.Grace,
 	} {
-		s[i] = bpf.Stamp(d)
+		s[i] = Stamp(d)
 	}
 	return s
 }
