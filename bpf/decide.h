@@ -21,6 +21,11 @@ struct verdict {
 	((__u64)(result) | (__u64)(reason) << 32 | (__u64)(allow) << 40 | (__u64)(admits) << 48 | \
 	 (__u64)(flow_flags) << 56)
 
+static __always_inline __u64 with_reason(__u64 word, __u8 reason)
+{
+	return (word & ~(0xffULL << 32)) | (__u64)reason << 32;
+}
+
 #define PROTO_ID(p) ((__u64)(p)->proto << 32 | (p)->frag_id)
 
 static __always_inline struct verdict verdict_of(__u64 word)
@@ -136,6 +141,29 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
 }
 
 /*
+ * Whether a packet proves that a flow into the pod, which was not admitted by policy, is the node's
+ * or the pod's own still: it comes from there, or the node has the socket at the other end.
+ * Addresses may have changed hands since, and switches.
+ */
+static __always_inline bool is_still_exempt(struct __sk_buff *skb, __u32 where, __u64 hi, __u64 lo,
+					    __u64 what, const struct asked *a)
+{
+	__u32 zero = 0;
+	struct node *n;
+	__u8 reason;
+
+	if (where & WHERE_SENT)
+		return sent_to_node(skb, where | PLACE_EGRESS, hi, lo, what);
+	n = bpf_map_lookup_elem(&node, &zero);
+	if (!n)
+		return false;
+	reason = exemption(skb, n, DIR_INGRESS, a->family, &a->remote, a->flags & PKT_FIRST);
+	if (reason == REASON_HAIRPIN)
+		return (where & WHERE_ANTISPOOF) || is_masqueraded(a);
+	return reason == REASON_NODE;
+}
+
+/*
  * The verdict on a flow opened in the direction of "where". One that was met in mid-stream may have
  * been opened by either side; REASON_REPLY then tells that it was the other one.
  */
@@ -145,6 +173,9 @@ __attribute__((noinline)) __u64 decide_known_flow(struct __sk_buff *skb, __u32 w
 	struct asked a = asked_of(where, hi, lo, what);
 	__u32 own, other;
 
+	if ((where & WHERE_EXEMPT) && a.dir == DIR_INGRESS && !(a.flags & PKT_ERROR) &&
+	    is_still_exempt(skb, where, hi, lo, what, &a))
+		return VERDICT_WORD(RES_ALLOW, REASON_NODE, 1, 0, FLOW_F_EXEMPT);
 	own = ask_rules(&a, a.dir);
 	if (own & RES_INCOMPLETE)
 		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
@@ -171,14 +202,12 @@ static __always_inline struct verdict decide_new(struct __sk_buff *skb, __u32 sl
 					    WHAT(p->lport, p->rport, p->proto, p->kind, p->flags)));
 }
 
-static __always_inline struct verdict
-decide_flow(struct __sk_buff *skb, __u32 slot, enum latch_dir dir, const enum latch_family family,
-	    bool guessed, const union address *remote, __be16 lport, __be16 rport, __u8 proto)
+static __always_inline struct verdict decide_flow(struct __sk_buff *skb, __u32 where,
+						  const union address *remote, __be16 lport,
+						  __be16 rport, __u8 proto, __u8 flags)
 {
-	__u32 where = WHERE(slot, dir, family, guessed ? WHERE_GUESSED : 0);
-
 	return verdict_of(decide_known_flow(skb, where, remote->d[0], remote->d[1],
-					    WHAT(lport, rport, proto, 0, 0)));
+					    WHAT(lport, rport, proto, 0, flags)));
 }
 
 #endif

@@ -42,13 +42,24 @@ static __always_inline __u64 wake_flag(struct node *n)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
+/* The half of the ring that is left when it is half full is for pods that keep to their share. */
+static __always_inline bool has_room(struct __sk_buff *skb, __u32 pod)
+{
+	struct quota *q = find_quota(skb);
+
+	if (q && within_share(&q->events, pod, stamp_now(), EVENT_STAMPS, event_share))
+		return true;
+	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) <
+	       bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / 2;
+}
+
 /* slot is that of a counter_key. */
 __attribute__((noinline)) int report(struct __sk_buff *skb, __u32 slot, __u32 place, __u64 what,
 				     __u64 word)
 {
 	struct verdict v = verdict_of(word);
+	struct event *event = NULL;
 	struct pod_state *pod;
-	struct event *event;
 	struct slot *s;
 	struct node *n;
 	__u32 zero = 0;
@@ -60,12 +71,13 @@ __attribute__((noinline)) int report(struct __sk_buff *skb, __u32 slot, __u32 pl
 			      n->flags & NODE_F_EVENTS_DENY))
 		return 0;
 
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	pod = find_pod(skb->ifindex);
+	if (has_room(skb, pod ? pod->pod : 0))
+		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		count(COUNTER_LOST_EVENTS, place, &v);
 		return 0;
 	}
-	pod = find_pod(skb->ifindex);
 	s = bpf_map_lookup_elem(&slots, &slot);
 	event->time = bpf_ktime_get_ns();
 	event->pod = pod ? pod->pod : 0;

@@ -9,16 +9,6 @@
 /* A stamp is written again when this old (about a second), or half its timeout. */
 #define STAMP_FRESH 64
 
-/*
- * One pod cannot push out the live flows of others: flows that it opens beyond its share in so many
- * stamps (about 16 s) go to the spill tables. The loader sets the shares from the tables' sizes.
- */
-#define SHARE_STAMPS 960
-const volatile __u32 flow_share4, flow_share6;
-
-/* Set by the loader where the kernel has bpf_ktime_get_coarse_ns (5.11): 3 ns instead of 20. */
-const volatile __u8 has_coarse_clock;
-
 /* What a packet is judged with. */
 struct env {
 	struct __sk_buff *skb;
@@ -34,11 +24,6 @@ union flow_key {
 	struct flow_key4 v4;
 	struct flow_key6 v6;
 };
-
-static __always_inline __u32 stamp_now(void)
-{
-	return (has_coarse_clock ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns()) >> STAMP_SHIFT;
-}
 
 static __always_inline __u16 fold(const union address *a, const enum latch_family family)
 {
@@ -162,21 +147,28 @@ __attribute__((noinline)) __u32 denied_since(__u32 now, __u32 changed_at, __u32 
  * and keeps the old generation, so that it is judged again should policy change back.
  * False = drop, for the reason in v.
  */
-static __always_inline bool rejudge(const struct env *e, const enum latch_family family,
+static __always_inline bool rejudge(const struct env *e, const enum latch_dir packet_dir,
+				    const enum latch_family family, const struct packet *p,
 				    const union flow_key *key, struct flow *f, struct verdict *v)
 {
 	enum latch_dir dir = f->dir == DIR_EGRESS ? DIR_EGRESS : DIR_INGRESS;
-	__u32 slot = after(e->slot_id, e->generation);
+	__u32 where = WHERE(after(e->slot_id, e->generation), dir, family,
+			    packet_dir == DIR_EGRESS ? WHERE_SENT : 0);
 	union address remote = {};
+
+	/* Products, as each branch would double what the verifier walks. */
+	where |= (f->flags & FLOW_F_GUESSED) * (WHERE_GUESSED / FLOW_F_GUESSED);
+	where |= (f->flags & FLOW_F_EXEMPT) * (WHERE_EXEMPT / FLOW_F_EXEMPT);
+	where |= (e->pod->flags & POD_F_ANTISPOOF) * (WHERE_ANTISPOOF / POD_F_ANTISPOOF);
 
 	if (family == FAMILY_V4) {
 		remote.v4 = key->v4.remote;
-		*v = decide_flow(e->skb, slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
-				 key->v4.lport, key->v4.rport, key->v4.proto);
+		*v = decide_flow(e->skb, where, &remote, key->v4.lport, key->v4.rport,
+				 key->v4.proto, p->flags);
 	} else {
 		__builtin_memcpy(remote.w, key->v6.remote, sizeof(remote.w));
-		*v = decide_flow(e->skb, slot, dir, family, f->flags & FLOW_F_GUESSED, &remote,
-				 key->v6.lport, key->v6.rport, key->v6.proto);
+		*v = decide_flow(e->skb, where, &remote, key->v6.lport, key->v6.rport,
+				 key->v6.proto, p->flags);
 	}
 	if (v->allow) {
 		f->dir = v->reason == REASON_REPLY ? !dir : dir;
@@ -188,8 +180,12 @@ static __always_inline bool rejudge(const struct env *e, const enum latch_family
 	if (v->reason == REASON_INCOMPLETE)
 		return false;
 	if (!(f->flags & FLOW_F_CUT)) {
-		f->cut_at = denied_since(e->now, e->slot->changed_at, f->stamp) +
-			    e->node->timeouts[TIMEOUT_GRACE];
+		f->cut_at = e->node->timeouts[TIMEOUT_GRACE];
+		/* The other side of an exempt flow gets time to prove that it is one still. */
+		if (packet_dir == DIR_EGRESS && dir == DIR_INGRESS && (f->flags & FLOW_F_EXEMPT))
+			f->cut_at += e->now + STAMP_FRESH;
+		else
+			f->cut_at += denied_since(e->now, e->slot->changed_at, f->stamp);
 		f->flags |= FLOW_F_CUT;
 	}
 	v->reason = REASON_CUT;
@@ -219,37 +215,6 @@ static __always_inline void touch(const struct env *e, const enum latch_dir dir,
 		f->state = FLOW_CLOSING;
 }
 
-/*
- * Whether a pod has opened fewer flows than its share of the tables lately. Counting loses some
- * when CPUs race, which is no matter.
- */
-static __always_inline bool within_share(__u32 ifindex, __u32 pod, __u32 now,
-					 enum latch_family family)
-{
-	__u32 share = family == FAMILY_V4 ? flow_share4 : flow_share6;
-	__u32 index = ifindex & (POD_STATE_SIZE - 1);
-	struct share *s = bpf_map_lookup_elem(&shares, &index);
-
-	if (!s)
-		return false;
-	if (s->pod != pod) {
-		s->pod = pod;
-		s->spilled = 0;
-		s->opened = share;
-		s->window = now - SHARE_STAMPS;
-	}
-	if (now - s->window >= SHARE_STAMPS) {
-		s->window = now;
-		s->opened = 0;
-	}
-	if (s->opened < share) {
-		s->opened++;
-		return true;
-	}
-	s->spilled = 1;
-	return false;
-}
-
 /* A flow to be recorded: ports, protocol and fold of its key, its flags; generation and result. */
 #define RECORD_EGRESS (1ULL << 62)
 #define RECORD_V6 (1ULL << 63)
@@ -258,10 +223,15 @@ static __always_inline bool within_share(__u32 ifindex, __u32 pod, __u32 now,
 	 (__u64)((flags)&0x3f) << 56 | ((dir) == DIR_EGRESS ? RECORD_EGRESS : 0) |              \
 	 ((family) == FAMILY_V6 ? RECORD_V6 : 0))
 
-/* Global, so that its memory is not part of that of what calls more deeply. 0 = recorded. */
+/*
+ * Global, so that its memory is not part of that of what calls more deeply. 0 = recorded, 1 =
+ * beyond the pod's share.
+ */
 __attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64 lo, __u64 what,
 					  __u64 origin)
 {
+	__u32 index = skb->ifindex & (POD_STATE_SIZE - 1);
+	struct share *s = bpf_map_lookup_elem(&shares, &index);
 	struct pod_state *pod = find_pod(skb->ifindex);
 	union address remote = {.d = {hi, lo}};
 	union flow_key key;
@@ -275,10 +245,10 @@ __attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64
 	};
 	bool within;
 
-	if (!pod)
+	if (!pod || !s)
 		return -1;
-	within = within_share(skb->ifindex, pod->pod, f.stamp,
-			      what & RECORD_V6 ? FAMILY_V6 : FAMILY_V4);
+	within = within_share(s, pod->pod, f.stamp, SHARE_STAMPS,
+			      what & RECORD_V6 ? flow_share6 : flow_share4);
 	if (what & RECORD_V6) {
 		key.v6 = (struct flow_key6){
 			.pod = pod->pod,
@@ -291,7 +261,7 @@ __attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64
 		if (within)
 			return bpf_map_update_elem(&flows6, &key.v6, &f, BPF_ANY);
 		bpf_map_delete_elem(&flows6, &key.v6);
-		return bpf_map_update_elem(&spill6, &key.v6, &f, BPF_ANY);
+		return bpf_map_update_elem(&spill6, &key.v6, &f, BPF_ANY) ? -1 : 1;
 	}
 	key.v4 = (struct flow_key4){
 		.pod = pod->pod,
@@ -304,19 +274,19 @@ __attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64
 	if (within)
 		return bpf_map_update_elem(&flows4, &key.v4, &f, BPF_ANY);
 	bpf_map_delete_elem(&flows4, &key.v4);
-	return bpf_map_update_elem(&spill4, &key.v4, &f, BPF_ANY);
+	return bpf_map_update_elem(&spill4, &key.v4, &f, BPF_ANY) ? -1 : 1;
 }
 
-/* Records a flow, over whatever its key held. False = it could not be recorded. */
-static __always_inline bool record(const struct env *e, const enum latch_dir dir,
-				   const enum latch_family family, const struct packet *p,
-				   const union flow_key *key, const struct verdict *v)
+/* Records a flow, over whatever its key held. Below 0 = it could not be recorded. */
+static __always_inline int record(const struct env *e, const enum latch_dir dir,
+				  const enum latch_family family, const struct packet *p,
+				  const union flow_key *key, const struct verdict *v)
 {
 	__u64 what = family == FAMILY_V4 ? RECORD_WHAT(key->v4, dir, family, v->flow_flags) :
 					   RECORD_WHAT(key->v6, dir, family, v->flow_flags);
 
-	return !record_flow(e->skb, p->remote.d[0], p->remote.d[1], what,
-			    (__u64)e->generation << 32 | v->result);
+	return record_flow(e->skb, p->remote.d[0], p->remote.d[1], what,
+			   (__u64)e->generation << 32 | v->result);
 }
 
 #endif

@@ -19,20 +19,36 @@ static __always_inline bool read_frag_key(struct __sk_buff *skb, __u32 place, __
 	return !read_addresses(skb, place, key->src, key->dst);
 }
 
-/* What a first fragment got. Denials replace what was there: state is not for the denied. */
-__attribute__((noinline)) int remember_first(struct __sk_buff *skb, __u32 place, __u32 pod,
-					     __u64 proto_id, __u64 verdict)
+/*
+ * Remembers what a first fragment got, and returns what to report of it. Denials replace what was
+ * there: state is not for the denied.
+ */
+__attribute__((noinline)) __u64 remember_first(struct __sk_buff *skb, __u32 place, __u32 pod,
+					       __u64 proto_id, __u64 verdict)
 {
 	struct frag value = {
 		.stamp = stamp_now(),
 		.result = verdict,
 		.allow = verdict_of(verdict).allow,
 	};
+	struct quota *q = find_quota(skb);
 	struct frag_key key;
 
-	if (!read_frag_key(skb, place, pod, proto_id, proto_id >> 32, &key))
-		return -1;
-	return bpf_map_update_elem(&frags, &key, &value, value.allow ? BPF_ANY : BPF_EXIST);
+	if (!q || !read_frag_key(skb, place, pod, proto_id, proto_id >> 32, &key))
+		return verdict;
+	if (!value.allow) {
+		bpf_map_update_elem(&frags, &key, &value, BPF_EXIST);
+		if (q->frags.spilled)
+			bpf_map_update_elem(&frag_spill, &key, &value, BPF_EXIST);
+		return verdict;
+	}
+	if (within_share(&q->frags, pod, value.stamp, SHARE_STAMPS, frag_share)) {
+		bpf_map_update_elem(&frags, &key, &value, BPF_ANY);
+		return verdict;
+	}
+	bpf_map_delete_elem(&frags, &key);
+	bpf_map_update_elem(&frag_spill, &key, &value, BPF_ANY);
+	return with_reason(verdict, REASON_OVER_SHARE);
 }
 
 /* What the first fragment of a later one got: a verdict word, 0 = not seen. */
@@ -41,10 +57,16 @@ __attribute__((noinline)) __u64 recall_first(struct __sk_buff *skb, __u32 place,
 {
 	struct frag_key key;
 	struct frag *first;
+	struct quota *q;
 
 	if (!read_frag_key(skb, place, pod, proto_id, proto_id >> 32, &key))
 		return 0;
 	first = bpf_map_lookup_elem(&frags, &key);
+	if (!first) {
+		q = find_quota(skb);
+		if (q && q->frags.spilled)
+			first = bpf_map_lookup_elem(&frag_spill, &key);
+	}
 	if (!first || !is_live(stamp_now(), first->stamp, timeout))
 		return 0;
 	if (first->allow)

@@ -17,6 +17,7 @@
 
 #include "types.h"
 #include "maps.h"
+#include "share.h"
 #include "packet.h"
 #include "icmp.h"
 #include "transport.h"

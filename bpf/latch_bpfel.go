@@ -131,6 +131,12 @@ type latchPortBlock struct {
 	B [32]latchBreakpoint
 }
 
+type latchQuota struct {
+	_      structs.HostLayout
+	Frags  latchShare
+	Events latchShare
+}
+
 type latchRuleKey4 struct {
 	_    structs.HostLayout
 	Plen uint32
@@ -181,12 +187,14 @@ const (
 	latchMapEvents         = "events"
 	latchMapFlows4         = "flows4"
 	latchMapFlows6         = "flows6"
+	latchMapFragSpill      = "frag_spill"
 	latchMapFrags          = "frags"
 	latchMapNode           = "node"
 	latchMapNodeAddrs      = "node_addrs"
 	latchMapPodState       = "pod_state"
 	latchMapPodStateHash   = "pod_state_hash"
 	latchMapPortsets       = "portsets"
+	latchMapQuotas         = "quotas"
 	latchMapRulesIn4       = "rules_in4"
 	latchMapRulesIn6       = "rules_in6"
 	latchMapRulesOut4      = "rules_out4"
@@ -201,8 +209,10 @@ const (
 	latchMapTrieOut6       = "trie_out6"
 	latchProgFromPod       = "from_pod"
 	latchProgToPod         = "to_pod"
+	latchVarEventShare     = "event_share"
 	latchVarFlowShare4     = "flow_share4"
 	latchVarFlowShare6     = "flow_share6"
+	latchVarFragShare      = "frag_share"
 	latchVarHasCoarseClock = "has_coarse_clock"
 	latchVarWholeTypes     = "whole_types"
 )
@@ -261,12 +271,14 @@ type latchMapSpecs struct {
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	Flows4       *ebpf.MapSpec `ebpf:"flows4"`
 	Flows6       *ebpf.MapSpec `ebpf:"flows6"`
+	FragSpill    *ebpf.MapSpec `ebpf:"frag_spill"`
 	Frags        *ebpf.MapSpec `ebpf:"frags"`
 	Node         *ebpf.MapSpec `ebpf:"node"`
 	NodeAddrs    *ebpf.MapSpec `ebpf:"node_addrs"`
 	PodState     *ebpf.MapSpec `ebpf:"pod_state"`
 	PodStateHash *ebpf.MapSpec `ebpf:"pod_state_hash"`
 	Portsets     *ebpf.MapSpec `ebpf:"portsets"`
+	Quotas       *ebpf.MapSpec `ebpf:"quotas"`
 	RulesIn4     *ebpf.MapSpec `ebpf:"rules_in4"`
 	RulesIn6     *ebpf.MapSpec `ebpf:"rules_in6"`
 	RulesOut4    *ebpf.MapSpec `ebpf:"rules_out4"`
@@ -285,8 +297,10 @@ type latchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type latchVariableSpecs struct {
+	EventShare     *ebpf.VariableSpec `ebpf:"event_share"`
 	FlowShare4     *ebpf.VariableSpec `ebpf:"flow_share4"`
 	FlowShare6     *ebpf.VariableSpec `ebpf:"flow_share6"`
+	FragShare      *ebpf.VariableSpec `ebpf:"frag_share"`
 	HasCoarseClock *ebpf.VariableSpec `ebpf:"has_coarse_clock"`
 	WholeTypes     *ebpf.VariableSpec `ebpf:"whole_types"`
 }
@@ -315,12 +329,14 @@ type latchMaps struct {
 	Events       *ebpf.Map `ebpf:"events"`
 	Flows4       *ebpf.Map `ebpf:"flows4"`
 	Flows6       *ebpf.Map `ebpf:"flows6"`
+	FragSpill    *ebpf.Map `ebpf:"frag_spill"`
 	Frags        *ebpf.Map `ebpf:"frags"`
 	Node         *ebpf.Map `ebpf:"node"`
 	NodeAddrs    *ebpf.Map `ebpf:"node_addrs"`
 	PodState     *ebpf.Map `ebpf:"pod_state"`
 	PodStateHash *ebpf.Map `ebpf:"pod_state_hash"`
 	Portsets     *ebpf.Map `ebpf:"portsets"`
+	Quotas       *ebpf.Map `ebpf:"quotas"`
 	RulesIn4     *ebpf.Map `ebpf:"rules_in4"`
 	RulesIn6     *ebpf.Map `ebpf:"rules_in6"`
 	RulesOut4    *ebpf.Map `ebpf:"rules_out4"`
@@ -341,12 +357,14 @@ func (m *latchMaps) Close() error {
 		m.Events,
 		m.Flows4,
 		m.Flows6,
+		m.FragSpill,
 		m.Frags,
 		m.Node,
 		m.NodeAddrs,
 		m.PodState,
 		m.PodStateHash,
 		m.Portsets,
+		m.Quotas,
 		m.RulesIn4,
 		m.RulesIn6,
 		m.RulesOut4,
@@ -366,8 +384,10 @@ func (m *latchMaps) Close() error {
 //
 // It can be passed to loadLatchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type latchVariables struct {
+	EventShare     *ebpf.Variable `ebpf:"event_share"`
 	FlowShare4     *ebpf.Variable `ebpf:"flow_share4"`
 	FlowShare6     *ebpf.Variable `ebpf:"flow_share6"`
+	FragShare      *ebpf.Variable `ebpf:"frag_share"`
 	HasCoarseClock *ebpf.Variable `ebpf:"has_coarse_clock"`
 	WholeTypes     *ebpf.Variable `ebpf:"whole_types"`
 }

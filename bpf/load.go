@@ -13,11 +13,14 @@ import (
 // maxVerifierLog bounds the verifier's words in an error.
 const maxVerifierLog = 3 << 10
 
-// A pod may open a quarter of a flow table in 16 seconds; what it opens beyond goes to a spill table
-// an eighth as large, where flooding pods push out each other's flows only.
+// A pod may take a quarter of a table in 16 seconds; what it takes beyond goes to a spill table an eighth
+// as large, where flooding pods push out each other's entries only. Of the ring of events it may take a
+// sixteenth in a second, and more as long as half of it is free.
 const (
 	sharePart = 4
 	spillPart = 8
+	eventPart = 16
+	eventSize = 96 // bytes in the ring
 )
 
 // Sizes are the sizes of the maps that have a choice. 0 = default.
@@ -31,7 +34,7 @@ type Sizes struct {
 
 // DefaultSizes returns the sizes that zero fields stand for.
 func DefaultSizes() Sizes {
-	return Sizes{Flows4: 131072, Flows6: 65536, Frags: 16384, Events: 512 << 10, RulesTemplate: 1}
+	return Sizes{Flows4: 131072, Flows6: 65536, Frags: 32768, Events: 512 << 10, RulesTemplate: 1}
 }
 
 // Objects are the loaded programs and maps. Maps are keyed by name; MapNames lists them.
@@ -45,12 +48,29 @@ type Objects struct {
 // user of a layout looks for is last.
 func MapNames() []string {
 	return []string{
-		latchMapNodeAddrs, latchMapCounters, latchMapEvents, latchMapFrags,
+		latchMapNodeAddrs, latchMapCounters, latchMapEvents, latchMapFrags, latchMapFragSpill, latchMapQuotas,
 		latchMapFlows4, latchMapFlows6, latchMapSpill4, latchMapSpill6, latchMapShares, latchMapPortsets,
 		latchMapTrieIn4, latchMapTrieOut4, latchMapTrieIn6, latchMapTrieOut6,
 		latchMapRulesIn4, latchMapRulesOut4, latchMapRulesIn6, latchMapRulesOut6,
 		latchMapPodStateHash, latchMapPodState, latchMapSlots, latchMapNode,
 	}
+}
+
+// LaterMaps lists the maps that early builds of the layout do not have.
+func LaterMaps() []string { return []string{latchMapFragSpill, latchMapQuotas} }
+
+// NewMap makes one map.
+func NewMap(name string, sizes Sizes) (*ebpf.Map, error) {
+	liftMemlock()
+	spec, err := prepare(sizes)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ebpf.NewMap(spec.Maps[name])
+	if err != nil {
+		return nil, fmt.Errorf("make map %s: %w", name, err)
+	}
+	return m, nil
 }
 
 // ProgNames lists the names of programs and their pins.
@@ -109,8 +129,10 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 	spec.Maps[latchMapFlows6].MaxEntries = flows6
 	spec.Maps[latchMapSpill4].MaxEntries = max(flows4/spillPart, 1)
 	spec.Maps[latchMapSpill6].MaxEntries = max(flows6/spillPart, 1)
-	spec.Maps[latchMapFrags].MaxEntries = or(sizes.Frags, def.Frags)
-	spec.Maps[latchMapEvents].MaxEntries = or(sizes.Events, def.Events)
+	frags, events := or(sizes.Frags, def.Frags), or(sizes.Events, def.Events)
+	spec.Maps[latchMapFrags].MaxEntries = frags
+	spec.Maps[latchMapFragSpill].MaxEntries = max(frags/spillPart, 1)
+	spec.Maps[latchMapEvents].MaxEntries = events
 	for _, m := range spec.Maps {
 		if m.InnerMap != nil {
 			plain(m.InnerMap, or(sizes.RulesTemplate, def.RulesTemplate))
@@ -134,6 +156,8 @@ func prepare(sizes Sizes) (*ebpf.CollectionSpec, error) {
 		latchVarHasCoarseClock: coarse,
 		latchVarFlowShare4:     max(flows4/sharePart, 1),
 		latchVarFlowShare6:     max(flows6/sharePart, 1),
+		latchVarFragShare:      max(frags/sharePart, 1),
+		latchVarEventShare:     max(events/eventSize/eventPart, 1),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)

@@ -91,10 +91,25 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384); /* (Sizes) */
+	__uint(max_entries, 32768); /* (Sizes) */
 	__type(key, struct frag_key);
 	__type(value, struct frag);
 } frags SEC(".maps");
+
+/* What spill4 is to flows4. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096); /* (Sizes) */
+	__type(key, struct frag_key);
+	__type(value, struct frag);
+} frag_spill SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, POD_STATE_SIZE);
+	__type(key, __u32);
+	__type(value, struct quota);
+} quotas SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -11,7 +11,7 @@ import (
 // the error names the map. Close the programs when done; the maps stay the caller's.
 func LoadPrograms(maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
 	liftMemlock()
-	spec, err := prepare(Sizes{})
+	spec, err := prepare(sizesOf(maps))
 	if err != nil {
 		return nil, err
 	}
@@ -32,4 +32,15 @@ func LoadPrograms(maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
 		progs[name] = coll.DetachProgram(name)
 	}
 	return progs, nil
+}
+
+// sizesOf tells the sizes that maps were made with. What is missing has its default.
+func sizesOf(maps map[string]*ebpf.Map) Sizes {
+	size := func(name string) uint32 {
+		if m := maps[name]; m != nil {
+			return m.MaxEntries()
+		}
+		return 0
+	}
+	return Sizes{Flows4: size(latchMapFlows4), Flows6: size(latchMapFlows6), Frags: size(latchMapFrags), Events: size(latchMapEvents)}
 }

@@ -36,7 +36,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	testenv.RequireRoot(t)
-	o, err := bpf.Load(bpf.Sizes{Flows4: 4096, Flows6: 4096, Frags: 256, Events: 64 << 10})
+	o, err := bpf.Load(bpf.Sizes{Flows4: 4096, Flows6: 4096, Frags: 4096, Events: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func (r *rig) editFlow(f family, proto, lport int, remote string, rport int, edi
 // clear forgets all flows and fragments.
 func (r *rig) clear() {
 	r.Helper()
-	for _, name := range []string{"flows4", "flows6", "spill4", "spill6", "frags"} {
+	for _, name := range []string{"flows4", "flows6", "spill4", "spill6", "frags", "frag_spill"} {
 		m := r.Maps[name]
 		var keys [][]byte
 		k, v := make([]byte, m.KeySize()), make([]byte, m.ValueSize())

@@ -38,14 +38,14 @@ func TestFloodSpills(t *testing.T) {
 		r.want("allow flow", bpf.Ingress, in(1000))
 		r.want("allow flow", bpf.Ingress, in(1000+flood-1))
 		r.want("deny policy", bpf.Ingress, in(1000+flood))
-		r.want("allow policy", bpf.Egress, f.tcp(bpf.Egress, 500, f.peer, 80, syn))
+		r.want("allow over-share", bpf.Egress, f.tcp(bpf.Egress, 500, f.peer, 80, syn))
 		r.want("allow flow", bpf.Ingress, f.tcp(bpf.Ingress, 500, f.peer, 80, synAck))
 
 		// A flow that is opened again moves, so that no stale one shadows it.
 		k, _ := r.flow(f, 17, 1000, f.peer, 53)
 		r.must(r.Maps[f.flowsMap()].Delete(k))
 		r.want("deny policy", bpf.Ingress, in(1000))
-		r.want("allow policy", bpf.Egress, out(1000))
+		r.want("allow over-share", bpf.Egress, out(1000))
 		r.want("allow flow", bpf.Ingress, in(1000))
 
 		r.pods.At(podIfindex).Pod = podID + 1

@@ -9,6 +9,8 @@
 /* Where a packet is judged: a PLACE with the slot for l3, and flags of either function. */
 #define WHERE_ANTISPOOF 0x40000
 #define WHERE_GUESSED 0x80000
+#define WHERE_EXEMPT 0x100000
+#define WHERE_SENT 0x200000 /* the packet is one that the pod sends, whoever opened its flow */
 #define WHERE(slot, dir, family, flags)                      \
 	((slot) | ((dir) == DIR_EGRESS ? PLACE_EGRESS : 0) | \
 	 ((family) == FAMILY_V6 ? PLACE_V6 : 0) | (flags))

@@ -22,6 +22,7 @@ type (
 	FlowKey6   = latchFlowKey6
 	Flow       = latchFlow
 	Share      = latchShare
+	Quota      = latchQuota
 	FragKey    = latchFragKey
 	Frag       = latchFrag
 	Node       = latchNode
@@ -126,12 +127,13 @@ const (
 	ReasonCut
 	ReasonSpoof
 	ReasonTableFull
+	ReasonOverShare
 	reasonMax
 )
 
 var reasons = [reasonMax]string{
 	"policy", "flow", "node", "hairpin", "reply", "related", "link", "no-state", "incomplete",
-	"malformed", "fragment", "ethertype", "cut", "spoof", "table-full",
+	"malformed", "fragment", "ethertype", "cut", "spoof", "table-full", "over-share",
 }
 
 // String is the reason's name in logs, metrics and the CLI.

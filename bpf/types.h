@@ -56,6 +56,8 @@ enum latch_reason {
 	REASON_CUT,	   /* live flow that the newer policy denies, after the grace */
 	REASON_SPOOF,	   /* source address is not the pod's */
 	REASON_TABLE_FULL, /* flow could not be recorded */
+	REASON_OVER_SHARE, /* allowed and remembered, but where floods of pods push out each other
+			    */
 	__REASON_MAX,
 };
 
@@ -165,7 +167,7 @@ enum flow_state {
 };
 
 /* flow.flags */
-#define FLOW_F_EXEMPT 0x1 /* node traffic or hairpin: not re-judged */
+#define FLOW_F_EXEMPT 0x1 /* node traffic or hairpin: its packets may prove that it is so still */
 #define FLOW_F_FIN_LOCAL 0x2
 #define FLOW_F_FIN_REMOTE 0x4
 #define FLOW_F_CUT 0x8	    /* denied by the newer policy; dropped from cut_at on */
@@ -202,12 +204,18 @@ struct frag {
 	__u32 allow;
 };
 
-/* How much of the flow tables a pod takes; indexed like pod_state, written by the programs only. */
+/* How much of a table a pod takes; indexed like pod_state, written by the programs only. */
 struct share {
 	__u32 pod;     /* another one: the element is free */
 	__u32 window;  /* stamp at which "opened" began to count */
-	__u32 opened;  /* flows recorded since */
-	__u32 spilled; /* not 0 = flows of the pod may be in the spill tables */
+	__u32 opened;  /* what was put into the table since */
+	__u32 spilled; /* not 0 = more than that, which may be in a spill table */
+};
+
+/* Shares of a pod beside those of the flow tables. */
+struct quota {
+	struct share frags;
+	struct share events;
 };
 
 /* node.flags */

@@ -30,9 +30,9 @@ static __always_inline void judge_known(const struct env *e, const enum latch_di
 					const union flow_key *key, struct flow *f, __u32 timeout,
 					struct verdict *v)
 {
-	if (f->generation != e->generation && !(f->flags & FLOW_F_EXEMPT) &&
-	    !rejudge(e, family, key, f, v) &&
-	    (dir == DIR_EGRESS || !is_from_node(e->skb, family, p->flags & PKT_FIRST))) /* D3 */
+	if (f->generation != e->generation && !rejudge(e, dir, family, p, key, f, v) &&
+	    (dir == DIR_EGRESS || (e->skb->ingress_ifindex != e->skb->ifindex &&	  /* D2 */
+				   !is_from_node(e->skb, family, p->flags & PKT_FIRST)))) /* D3 */
 		return;
 	v->allow = true;
 	v->reason = p->flags & PKT_ERROR ? REASON_RELATED : REASON_FLOW;
@@ -49,6 +49,7 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 		    !(p->flags & PKT_FIRST) &&
 		    is_discovery(e->skb, PLACE(p->l3, dir, family), p->kind, p->end - p->l4);
 	bool keyed, known = false;
+	int recorded = 0;
 	union flow_key key;
 	struct flow *f;
 	__u32 timeout;
@@ -99,7 +100,11 @@ static __always_inline void judge_packet(const struct env *e, const enum latch_d
 			e->pod->flags & POD_F_ANTISPOOF, p);
 	if (known || (p->flags & PKT_NOFLOW))
 		v->admits = false;
-	if (v->admits && !record(e, dir, family, p, &key, v)) {
+	if (v->admits)
+		recorded = record(e, dir, family, p, &key, v);
+	if (recorded > 0)
+		v->reason = REASON_OVER_SHARE;
+	if (recorded < 0) {
 		v->admits = false;
 		v->allow = is_open(e->slot_id);
 		if (!v->allow)
@@ -123,7 +128,8 @@ static __always_inline int judge_ip(const struct env *e, const enum latch_dir di
 				  parse_ip6(e->skb, dir, offset, &p)) {
 		judge_packet(e, dir, family, &p, &v);
 		if (p.flags & PKT_FIRST)
-			remember_first(e->skb, place, e->pod->pod, PROTO_ID(&p), verdict_word(&v));
+			v = verdict_of(remember_first(e->skb, place, e->pod->pod, PROTO_ID(&p),
+						      verdict_word(&v)));
 	} else {
 		v.reason = REASON_MALFORMED;
 		v.allow = is_open(e->slot_id);

@@ -19,7 +19,7 @@ func TestGenerationsInForceArePassedOver(t *testing.T) {
 	g := newGround(t)
 	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
 	b := g.apply(Request{Identifier: idB, Create: openRules()})
-	other, next := &g.o().slots.At(int(b.Create.Slot)).Generation, &g.o().node.At(0).NextGeneration
+	other, next := &g.e.objects.slots.At(int(b.Create.Slot)).Generation, &g.e.objects.node.At(0).NextGeneration
 	for i, c := range []struct{ last, inForce, want uint32 }{
 		{last: 41, inForce: 42, want: 43},
 		{last: 0xfffffffe, inForce: 0xffffffff, want: 3}, // 0, and those of the default slots
@@ -32,7 +32,7 @@ func TestGenerationsInForceArePassedOver(t *testing.T) {
 			t.Errorf("generation %d after %d, want %d", a.Create.Generation, c.last, c.want)
 		}
 	}
-	if shared := g.o().tellApart(); len(shared) > 0 {
+	if shared := g.e.objects.tellApart(); len(shared) > 0 {
 		t.Errorf("slots %v share a generation", shared)
 	}
 }
@@ -59,7 +59,7 @@ func TestSharedGenerationsAreToldApart(t *testing.T) {
 				g.apply(Request{Identifier: idA, Default: to, Bind: []state.Attachment{attachment(g.iface)}})
 			}
 			for _, slot := range []int{bpf.SlotDefaultAllow, bpf.SlotDefaultDeny} {
-				atomic.StoreUint32(&g.o().slots.At(slot).Generation, 1)
+				atomic.StoreUint32(&g.e.objects.slots.At(slot).Generation, 1)
 			}
 			const local = 9999
 			bind("allow")
@@ -144,7 +144,7 @@ func TestNodeChangesRenewGenerations(t *testing.T) {
 
 func (g *ground) generations(slots []uint32) (all []uint32) {
 	for _, slot := range slots {
-		all = append(all, atomic.LoadUint32(&g.o().slots.At(int(slot)).Generation))
+		all = append(all, atomic.LoadUint32(&g.e.objects.slots.At(int(slot)).Generation))
 	}
 	if sorted := slices.Sorted(slices.Values(all)); len(slices.Compact(sorted)) != len(all) {
 		g.t.Errorf("generations %v are not distinct", all)

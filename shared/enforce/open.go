@@ -177,6 +177,10 @@ func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 		return o, err
 	case !errors.Is(err, fs.ErrNotExist):
 		e.log.Error("pinned objects cannot be used, loading others", "error", err)
+	default:
+		if o, err := e.addLaterMaps(); err == nil {
+			return o, nil
+		}
 	}
 	loaded, err := bpf.Load(e.cfg.Sizes)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 
@@ -64,4 +65,30 @@ func sameProgram(a, b *ebpf.Program) (bool, error) {
 		return false, fmt.Errorf("read program info: %w", err)
 	}
 	return infoA.Tag == infoB.Tag, nil
+}
+
+// addLaterMaps pins, beside the objects of an early build of this layout, the maps that it did not have, and
+// opens them all. It fails if that is not what is missing.
+func (e *Enforcer) addLaterMaps() (*objects, error) {
+	frags, err := pins.LoadMap(e.pins.Map("frags"), nil)
+	if err != nil {
+		return nil, err
+	}
+	sizes := bpf.Sizes{Frags: frags.MaxEntries()}
+	if err := frags.Close(); err != nil {
+		return nil, err
+	}
+	for _, name := range bpf.LaterMaps() {
+		if _, err := os.Stat(e.pins.Map(name)); err == nil {
+			continue
+		}
+		m, err := bpf.NewMap(name, sizes)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(pins.PinAtomic(m, e.pins.Map(name)), m.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return openObjects(e.pins)
 }

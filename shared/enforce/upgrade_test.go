@@ -1,6 +1,9 @@
 package enforce
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -15,20 +18,7 @@ import (
 // stay; the same programs are left alone.
 func TestUpgrade(t *testing.T) {
 	g := newGround(t)
-	// Programs of "another build": on the same maps, they drop everything.
-	maps := g.e.objects.maps
-	for _, name := range bpf.ProgNames() {
-		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "GPL",
-			Instructions: asm.Instructions{asm.LoadMapPtr(asm.R1, maps["pod_state"].FD()), asm.LoadMapPtr(asm.R1, maps["slots"].FD()),
-				asm.Mov.Imm(asm.R0, 2), asm.Return()}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := pins.PinAtomic(p, g.e.pins.Prog(name)); err != nil {
-			t.Fatal(err)
-		}
-		_ = p.Close()
-	}
+	g.pinOtherBuild()
 	first := g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
 	g.wantVerdicts("programs of another build", false, false)
 	mapsBefore := (*g.e.objects.inodes.Load())[g.e.pins.Map("flows4")]
@@ -51,4 +41,51 @@ func TestUpgrade(t *testing.T) {
 	if (*g.e.objects.inodes.Load())[g.e.pins.Map("flows4")] != mapsBefore {
 		t.Error("the flow table was replaced")
 	}
+}
+
+// pinOtherBuild pins programs of "another build": on the same maps, they drop everything.
+func (g *ground) pinOtherBuild() {
+	g.t.Helper()
+	maps := g.e.objects.maps
+	for _, name := range bpf.ProgNames() {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "GPL",
+			Instructions: asm.Instructions{asm.LoadMapPtr(asm.R1, maps["pod_state"].FD()), asm.LoadMapPtr(asm.R1, maps["slots"].FD()),
+				asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if err := pins.PinAtomic(p, g.e.pins.Prog(name)); err != nil {
+			g.t.Fatal(err)
+		}
+		_ = p.Close()
+	}
+}
+
+// An early build of the layout has not all maps. They are made beside its own, which stay.
+func TestUpgradeAddsMaps(t *testing.T) {
+	g := newGround(t)
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
+	g.pinOtherBuild()
+	for _, name := range bpf.LaterMaps() {
+		if err := os.Remove(g.e.pins.Map(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := *g.e.objects.inodes.Load()
+	_ = g.e.Close()
+	g.open()
+	for path, inode := range *g.e.objects.inodes.Load() {
+		later := slices.Contains(bpf.LaterMaps(), filepath.Base(path))
+		if _, isProg := g.e.objects.progs[filepath.Base(path)]; isProg {
+			continue
+		}
+		if kept := inode == before[path]; kept == later {
+			t.Errorf("%s: kept %v", path, kept)
+		}
+	}
+	if upgraded, err := g.e.Upgrade(ctx); err != nil || !upgraded {
+		t.Errorf("upgraded %v, %v", upgraded, err)
+	}
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true})
+	g.wantVerdicts("upgraded", true, false)
 }

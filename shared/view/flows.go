@@ -112,7 +112,7 @@ func (r *flowReader) add(pod uint32, remote netip.Addr, lport, rport uint16, pro
 		Adopted: f.Flags&bpf.FlowGuessed != 0, OtherLocal: local != 0,
 	}
 	if known {
-		flow.Pod, flow.Current = o.pod.Key(), f.Generation == o.slot.Generation || flow.Exempt
+		flow.Pod, flow.Current = o.pod.Key(), f.Generation == o.slot.Generation
 		flow.Admitted = o.known.decision(resultOf(f.Result))
 	} else {
 		flow.Admitted = sources(nil).decision(resultOf(f.Result))

@@ -8,8 +8,7 @@ var kinds = []struct{ kind, prefix, suffix string }{
 	{"hook", "", "was not in force"},             // a program was not attached, or another ran in front of it
 	{"binding", "pod_state of", ""},              // an interface was bound to other rules, or to none
 	{"rules", "rules of slot", ""},               // rules were not those of their hash
-	{"node", "slot ", "generation of another"},   // and no flow would have been judged again between the two
-	{"slot", "slot ", ""},                        // a rule set was not complete, or another's
+	{"slot", "slot ", ""},                        // a rule set was not complete, or another's, or had another's generation
 	{"node", "record of the last", ""},           // the numbers of pods and generations were behind
 	{"record", "record of", ""},                  // a record was lost, or could not be read
 	{"pins", "pinned objects", ""},               // pins were gone, or named objects of others
