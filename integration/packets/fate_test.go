@@ -25,6 +25,7 @@ type end struct {
 
 	mu      sync.Mutex
 	arrived map[string]int // frames by digest, of those that were sent here
+	frames  int            // all that have been looked at
 }
 
 func (g *ground) newEnd(name string, ns *testenv.NetNS, dev string, via net.HardwareAddr) *end {
@@ -33,6 +34,7 @@ func (g *ground) newEnd(name string, ns *testenv.NetNS, dev string, via net.Hard
 	ns.Capture(g.t, dev, func(f []byte) bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		e.frames++
 		d := digest(f)
 		if _, awaited := e.arrived[d]; awaited {
 			e.arrived[d]++

@@ -139,7 +139,7 @@ func TestR11Forged(t *testing.T) {
 
 // R11: what stacks themselves cut and put together again, over the hooks of two pods.
 func TestR11RealStacks(t *testing.T) {
-	g := newGround(t, options{})
+	g := newGround(t, options{both: true})
 	a := g.pod(testenv.PodA, "IE", "E "+v4.b+" udp/7000", "E "+v6.b+" udp/7000")
 	b := g.pod(testenv.PodB, "IE", "I "+v4.a+" udp/7000", "I "+v6.a+" udp/7000")
 	each(t, g, func(t *testing.T, f family) {

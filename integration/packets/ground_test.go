@@ -14,7 +14,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/latch-cni/latch/bpf"
-	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/policy"
@@ -38,12 +37,16 @@ type options struct {
 	bridge bool // the node joins pods and outside by a bridge, which looks at no packet
 	strict bool
 	deny   bool // an Admin policy denies everything
+	both   bool // the test depends on how the programs are attached
 	node   func(*enforce.NodeConfig)
 }
 
 func newGround(t *testing.T, o options) *ground {
 	t.Helper()
 	testenv.RequireRoot(t)
+	if bothModes && !o.both {
+		testenv.Repeated(t, "does not depend on how programs are attached")
+	}
 	g := &ground{GroundT0: testenv.Ground(t), t: t, o: o}
 	g.Ext.Addr(t, "eth0", v6.other+"/128")
 	host, next := g.Node.Link(t, "eth0").Attrs().HardwareAddr, g.Ext.Link(t, "eth0").Attrs().HardwareAddr
@@ -59,18 +62,14 @@ func newGround(t *testing.T, o options) *ground {
 	}
 	g.ext = g.newEnd("outside", g.Ext, "eth0", host)
 
-	mode, err := attach.ParseMode(attachMode())
-	if err != nil {
-		t.Fatal(err)
-	}
 	g.node = enforce.NodeConfig{Addrs: []netip.Addr{addr(v4.node), addr(v6.node)}, Timeouts: bpf.DefaultTimeouts()}
 	if o.node != nil {
 		o.node(&g.node)
 	}
-	g.do(func() error {
+	g.do(func() (err error) {
 		g.e, err = enforce.Open(context.Background(), enforce.Config{
-			Bpffs: testenv.BPFFS(t), StateDir: testenv.StateDir(t), AttachMode: mode, LockTimeout: 5 * time.Second,
-			Sizes: bpf.Sizes{Flows4: 16384, Flows6: 16384, Frags: 1024}, Log: slog.New(slog.NewTextHandler(&g.log, nil)),
+			Bpffs: testenv.BPFFS(t), StateDir: testenv.StateDir(t), AttachMode: attachMode, LockTimeout: 5 * time.Second,
+			Sizes: bpf.Sizes{Flows4: 16384, Flows6: 16384}, Log: slog.New(slog.NewTextHandler(&g.log, nil)),
 		})
 		if err != nil {
 			return err
@@ -115,13 +114,6 @@ func (g *ground) join(dev string) {
 	if err := g.Node.Netlink.LinkSetMaster(g.Node.Link(g.t, dev), g.Node.Link(g.t, "br0")); err != nil {
 		g.t.Fatalf("make %s a port: %v", dev, err)
 	}
-}
-
-func attachMode() string {
-	if mode := os.Getenv("LATCH_TEST_ATTACH"); mode != "" {
-		return mode
-	}
-	return string(attach.ModeAuto)
 }
 
 func (g *ground) do(f func() error) {

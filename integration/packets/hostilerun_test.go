@@ -29,7 +29,7 @@ func TestHostile(t *testing.T) {
 		{"port allowed", "IE", oneport, func(h hostile, in bool) string { return pick(in, h.portIn, h.port) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newGround(t, options{mute: true, bridge: true})
+			g := newGround(t, options{both: true, mute: true, bridge: true})
 			a := g.pod(testenv.PodA, c.isolates, c.rules...)
 			sport := 20000
 			for _, h := range hostiles {

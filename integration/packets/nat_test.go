@@ -92,7 +92,7 @@ func TestR8Translated(t *testing.T) {
 
 // R8: an error whose quote lies outside of the linear part of its buffer.
 func TestR8NonLinear(t *testing.T) {
-	g := newGround(t, options{mute: true})
+	g := newGround(t, options{both: true, mute: true})
 	a := g.pod(testenv.PodA, "IE", "E "+v4.web+" tcp/443", "E "+v6.web+" tcp/443")
 	each(t, g, func(t *testing.T, f family) {
 		g.established(a.end, g.ext, at(f.a, 41000), at(f.web, 443))

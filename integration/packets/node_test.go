@@ -59,7 +59,7 @@ func TestNode(t *testing.T) {
 		o        options
 		isolates string
 	}{
-		{"policy without rules", options{}, "IE"},
+		{"policy without rules", options{both: true}, "IE"},
 		{"strict mode", options{strict: true}, ""},
 		{"Admin policy that denies everything", options{deny: true}, "IE"},
 	} {
@@ -120,7 +120,7 @@ func TestNode(t *testing.T) {
 
 // The switches: what bears a node address is the node's; pods reach the node by policy only.
 func TestNodeSwitches(t *testing.T) {
-	g := newGround(t, options{node: func(c *enforce.NodeConfig) { c.AddressIsNode, c.JudgeToNode = true, true }})
+	g := newGround(t, options{both: true, node: func(c *enforce.NodeConfig) { c.AddressIsNode, c.JudgeToNode = true, true }})
 	g.nft(g.Node, nodePorts)
 	a := g.pod(testenv.PodA, "IE", "E "+v4.node+" tcp/54", "E "+v6.node+" tcp/54")
 	each(t, g, func(t *testing.T, f family) {
@@ -150,7 +150,7 @@ func TestNodeSwitches(t *testing.T) {
 func TestHairpin(t *testing.T) {
 	for _, masquerade := range []bool{false, true} {
 		t.Run(fmt.Sprintf("masqueraded %v", masquerade), func(t *testing.T) {
-			g := newGround(t, options{mute: true})
+			g := newGround(t, options{both: true, mute: true})
 			post := ""
 			if masquerade {
 				post = "chain post { type nat hook postrouting priority srcnat; ct status dnat masquerade; }"

@@ -15,7 +15,7 @@ import (
 // R9: discovery on the link passes under a policy that allows nothing; what looks like it and has been
 // forwarded, or could leave the link, does not.
 func TestR9Discovery(t *testing.T) {
-	g := newGround(t, options{mute: true, bridge: true})
+	g := newGround(t, options{both: true, mute: true, bridge: true})
 	b := g.pod(testenv.PodB, "IE")
 	msg := func(src, dst string, kind, hops uint8) []byte {
 		return shot{family: v6, src: src, dst: dst}.discovery(kind, hops)
@@ -58,7 +58,7 @@ func TestR9Discovery(t *testing.T) {
 // R9: with real stacks. Neighbours are forgotten on both sides and have to be found again, an address is
 // probed for duplicates, and a second interface with the other family is under the same policy.
 func TestR9Breathes(t *testing.T) {
-	g := newGround(t, options{})
+	g := newGround(t, options{both: true})
 	g.nft(g.Node, `table ip nat { chain post { type nat hook postrouting priority srcnat; ip saddr 169.254.172.0/22 masquerade; }; }`)
 	spec := testenv.PodB
 	spec.Addr4 = ""

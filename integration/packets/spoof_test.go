@@ -9,7 +9,7 @@ import (
 // With antiSpoof a pod sends from its own addresses only; without it, from any. It holds whatever policy
 // says, outlives a change of policy, and does not stop what the link needs.
 func TestAntiSpoof(t *testing.T) {
-	g := newGround(t, options{mute: true, bridge: true})
+	g := newGround(t, options{both: true, mute: true, bridge: true})
 	guarded := g.sandbox(g.Pod(t, testenv.PodA))
 	guarded.attachment.Interfaces[0].AntiSpoof = true
 	guarded.set("E", "E "+v4.web, "E "+v6.web)

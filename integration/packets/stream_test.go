@@ -20,7 +20,7 @@ import (
 func TestBigSegments(t *testing.T) {
 	for _, gro := range []bool{false, true} {
 		t.Run(map[bool]string{false: "TSO", true: "GRO"}[gro], func(t *testing.T) {
-			g := newGround(t, options{})
+			g := newGround(t, options{both: true})
 			a := g.pod(testenv.PodA, "IE", "E "+v4.b+" tcp/8080", "E "+v6.b+" tcp/8080", "E "+v4.web+" tcp/8080", "E "+v6.web+" tcp/8080")
 			b := g.pod(testenv.PodB, "IE", "I "+v4.a+" tcp/8080", "I "+v6.a+" tcp/8080")
 			if gro { // the pod sends single segments, its host veth joins them before our program sees them

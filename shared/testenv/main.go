@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
@@ -20,9 +19,12 @@ const settle = 10 * time.Second
 // testenv.Main(m) }. As root, suites run one after the other on a machine, and one that leaves
 // something behind fails and names it. Temporary folders of all tests, and of the processes they
 // start, lie below one that is the suite's own.
-func Main(m *testing.M) { os.Exit(run(m)) }
+func Main(m Suite) { os.Exit(run(m)) }
 
-func run(m *testing.M) int {
+// Suite is a *testing.M.
+type Suite interface{ Run() int }
+
+func run(m Suite) int {
 	if os.Geteuid() != 0 {
 		return m.Run()
 	}
