@@ -1,16 +1,20 @@
 // Command init is process 1 of a virtual machine with another kernel. It mounts what a test on the
-// kernel needs, loads modules, runs every test binary in /tests one after the other with the arguments
-// in /args, and powers off. The last line on the console is "tests exit N", N being how many failed.
+// kernel needs, loads modules, runs every NAME.test in /tests one after the other with the arguments in
+// /args and in NAME.test.args, and powers off. The last line on the console is "tests exit N", N being how
+// many failed.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,6 +28,9 @@ func main() {
 		}
 	}
 	if err := loadModules("/modules"); err != nil {
+		fmt.Println("init:", err)
+	}
+	if err := loopbackUp(); err != nil {
 		fmt.Println("init:", err)
 	}
 	failed, err := runTests("/tests", "/args")
@@ -49,20 +56,40 @@ func mount(source, target, kind string) error {
 	return nil
 }
 
-// loadModules loads the modules that a file lists, in its order.
+// loadModules loads the modules that a file lists, those that others need first.
 func loadModules(list string) error {
 	names, err := os.ReadFile(list)
 	if err != nil {
 		return err
 	}
-	for _, name := range strings.Fields(string(names)) {
-		image, err := os.ReadFile(filepath.Join("/lib/modules", name))
-		if err == nil {
-			err = unix.InitModule(image, "")
+	left := strings.Fields(string(names))
+	for {
+		var waiting []string
+		var errs []error
+		for _, name := range left {
+			image, err := os.ReadFile(filepath.Join("/lib/modules", name))
+			if err == nil {
+				err = unix.InitModule(image, "")
+			}
+			if err != nil && err != unix.EEXIST {
+				waiting = append(waiting, name)
+				errs = append(errs, fmt.Errorf("load module %s: %w", name, err))
+			}
 		}
-		if err != nil && err != unix.EEXIST {
-			return fmt.Errorf("load module %s: %w", name, err)
+		if len(waiting) == len(left) || len(waiting) == 0 {
+			return errors.Join(errs...)
 		}
+		left = waiting
+	}
+}
+
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set loopback up: %w", err)
 	}
 	return nil
 }
@@ -78,7 +105,14 @@ func runTests(dir, argsFile string) (failed int, err error) {
 		return 0, err
 	}
 	for _, t := range tests {
-		cmd := exec.Command(filepath.Join(dir, t.Name()), strings.Fields(string(args))...)
+		if filepath.Ext(t.Name()) != ".test" {
+			continue
+		}
+		own, err := os.ReadFile(filepath.Join(dir, t.Name()+".args"))
+		if err != nil && !os.IsNotExist(err) {
+			return failed, err
+		}
+		cmd := exec.Command(filepath.Join(dir, t.Name()), slices.Concat(strings.Fields(string(args)), strings.Fields(string(own)))...)
 		cmd.Dir = "/tmp"
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.Env = []string{"PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp"}
