@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 )
@@ -43,6 +44,12 @@ func run(args []string) int {
 	log := slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: opts.logLevel}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends at once
+	ended := endWithin(ctx, endPatience, func(goroutines string) {
+		writeWithin(os.Stderr, time.Second, "latchd: still running "+endPatience.String()+" after the signal, ending; enforcement stays in place\n"+goroutines)
+		os.Exit(1)
+	})
+	defer ended()
 	log.Info("starting", "version", version, "node", opts.nodeName, "mode", opts.mode)
 	if err := serve(ctx, opts, log); err != nil {
 		log.Error("stopped", "error", err)

@@ -117,7 +117,7 @@ func (o *objects) bindings() ([]state.Interface, error) {
 // sweepSlots frees the slots of identifiers that nobody knows.
 func (e *Enforcer) sweepSlots(ctx context.Context, o *objects) (swept []string, err error) {
 	seen := map[[16]byte]bool{}
-	for slot := bpf.FirstSlot; slot < bpf.MaxSlots; slot++ {
+	for slot := bpf.FirstSlot; slot < bpf.MaxSlots && ctx.Err() == nil; slot++ {
 		s := o.slots.At(slot)
 		if s.Identifier == [16]byte{} || seen[s.Identifier] {
 			continue

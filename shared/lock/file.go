@@ -45,6 +45,9 @@ type file struct {
 // acquire waits for the lock file until the deadline or the end of ctx.
 func acquire(ctx context.Context, path string, start time.Time, wait time.Duration) (*file, error) {
 	pause := firstPause
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
+	}
 	for {
 		f, err := try(path)
 		if err != nil {

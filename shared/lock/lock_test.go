@@ -131,6 +131,9 @@ func TestEndOfContextEndsTheWait(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
+	if _, err := d.Acquire(ctx, time.Minute, idB); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a lock that is free, after the end: %v", err)
+	}
 }
 
 // The wait bounds the waiting: a holder may work for longer than it would have waited.

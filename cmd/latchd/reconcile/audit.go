@@ -27,6 +27,9 @@ func (r *Reconciler) Audit(ctx context.Context, period time.Duration) {
 		case <-tick.C:
 			began := time.Now()
 			err := r.AuditOnce(ctx)
+			if ctx.Err() != nil {
+				return
+			}
 			if err != nil {
 				r.log.Error("audit", "error", err)
 			}
@@ -42,6 +45,9 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 	errs := []error{err}
 	ids := map[identity.Identifier]bool{}
 	for _, a := range atts {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if gone(a) && time.Since(a.CreatedAt) > goneGrace {
 			r.log.Info("interface is gone and no DEL came, removing", "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
 			errs = append(errs, r.enforcer.Remove(ctx, a.ContainerID, a.IfName))

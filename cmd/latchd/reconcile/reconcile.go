@@ -110,6 +110,9 @@ func (r *Reconciler) next(ctx context.Context) bool {
 	r.end(id, err)
 	r.note(id, err)
 	r.followObjects()
+	if err != nil && ctx.Err() != nil {
+		return false
+	}
 	if err != nil {
 		r.log.Error("reconcile", "identifier", id, "error", err, "retries", r.queue.NumRequeues(id))
 		r.queue.AddRateLimited(id)
