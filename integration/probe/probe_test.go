@@ -48,7 +48,7 @@ func TestProberTellsDeniedAndHalfOpenFromAllowed(t *testing.T) {
 				}
 			})
 			ends := []*probe.Endpoint{open(t, "node", n.NS, node)}
-			var hostInterfaceOfA string
+			var a *harness.Sandbox
 			for i, name := range []string{"a", "b", "c"} {
 				addr := netip.MustParseAddr(fmt.Sprintf(family.pod, 10*(i+1)))
 				s, err := n.AddPod(t.Context(), harness.Pod{Namespace: "x", Name: name, Addrs: []netip.Addr{addr}})
@@ -57,14 +57,14 @@ func TestProberTellsDeniedAndHalfOpenFromAllowed(t *testing.T) {
 				}
 				ends = append(ends, open(t, name, s.NS, addr))
 				if name == "a" {
-					hostInterfaceOfA = s.HostInterface()
+					a = s
 				}
 			}
 			p := probe.New()
 			if diff := cmp.Diff([]string{" AAA", "A AA", "AA A", "AAA "}, table(t, p, ends)); diff != "" {
 				t.Fatalf("without a rule (-want +got):\n%s", diff)
 			}
-			blackhole(t, n, hostInterfaceOfA, ends[2].Addr)
+			rule := blackhole(t, n, a.HostInterface(), ends[2].Addr)
 			for range 5 {
 				if diff := cmp.Diff([]string{" AAA", "A DA", "AH A", "AAA "}, table(t, p, ends)); diff != "" {
 					t.Fatalf("with packets from a to b dropped (-want +got):\n%s", diff)
@@ -73,7 +73,36 @@ func TestProberTellsDeniedAndHalfOpenFromAllowed(t *testing.T) {
 			if p.Late != 0 {
 				t.Errorf("%d packets came after their round was judged", p.Late)
 			}
+			if len(p.Escaped) > 0 {
+				t.Errorf("%v arrived, denied by no kept round", p.Escaped)
+			}
+			wantEscape(t, p, n, rule, ends, a)
 		})
+	}
+}
+
+// wantEscape has a packet of the last round arrive, which is kept, after the rule that held it up has gone.
+func wantEscape(t *testing.T, p *probe.Prober, n *harness.Node, rule *netlink.Rule, ends []*probe.Endpoint, a *harness.Sandbox) {
+	t.Helper()
+	p.Keep()
+	from, to := netip.AddrPortFrom(ends[1].Addr, p.LastPort()), netip.AddrPortFrom(ends[2].Addr, 80)
+	if err := n.NS.Do(func() error { return netlink.RuleDel(rule) }); err != nil {
+		t.Fatal(err)
+	}
+	err := a.NS.Do(func() error {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("late"))
+		return errors.Join(err, c.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table(t, p, ends)
+	if diff := cmp.Diff([]string{"a -> b UDP/80"}, p.Escaped); diff != "" {
+		t.Errorf("escaped (-want +got):\n%s", diff)
 	}
 }
 
@@ -128,7 +157,7 @@ func table(t *testing.T, p *probe.Prober, ends []*probe.Endpoint) []string {
 }
 
 // blackhole makes the node drop what comes in on a host interface for dst.
-func blackhole(t *testing.T, n *harness.Node, hostInterface string, dst netip.Addr) {
+func blackhole(t *testing.T, n *harness.Node, hostInterface string, dst netip.Addr) *netlink.Rule {
 	t.Helper()
 	rule := netlink.NewRule()
 	rule.Family, rule.IifName, rule.Type, rule.Priority = unix.AF_INET, hostInterface, unix.FR_ACT_BLACKHOLE, 1
@@ -150,4 +179,5 @@ func blackhole(t *testing.T, n *harness.Node, hostInterface string, dst netip.Ad
 	if err != nil {
 		t.Fatalf("add blackhole rule: %v", err)
 	}
+	return rule
 }

@@ -26,13 +26,25 @@ type Prober struct {
 	// means that Quiet is too short for the machine.
 	Rounds, Late int
 
-	next int
-	used map[uint16]bool
-	buf  [256]byte
+	// Escaped are the requests of kept rounds that were taken for denied and arrived after all, as
+	// "a -> b TCP/80".
+	Escaped []string
+
+	next   int
+	used   map[uint16]bool
+	denied map[flow]string            // of the last round
+	last   uint16                     // its port
+	kept   map[uint16]map[flow]string // by port
+	buf    [256]byte
 }
 
 // New makes a Prober.
-func New() *Prober { return &Prober{next: firstPort, used: map[uint16]bool{}} }
+func New() *Prober {
+	return &Prober{next: firstPort, used: map[uint16]bool{}, kept: map[uint16]map[flow]string{}}
+}
+
+// Keep makes the last round one whose verdicts stand: what it has found denied must not arrive later.
+func (p *Prober) Keep() { p.kept[p.last] = p.denied }
 
 // Round sends all probes at once and returns their outcomes, in the order of the probes.
 func (p *Prober) Round(probes []Probe, wait Wait) ([]Outcome, error) {
@@ -55,6 +67,7 @@ func (p *Prober) Round(probes []Probe, wait Wait) ([]Outcome, error) {
 		return nil, fmt.Errorf("collect probes: %w", err)
 	}
 	p.Rounds++
+	p.last, p.denied = port, r.denied()
 	return r.outcomes(), nil
 }
 

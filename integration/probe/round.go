@@ -130,7 +130,11 @@ func (r *round) request(p Packet) bool {
 	if !p.Opens() {
 		return false
 	}
-	i, found := r.index[flow{p.Src.Addr(), p.Dst.Addr(), Target{p.Proto, p.Dst.Port()}}]
+	f := flow{p.Src.Addr(), p.Dst.Addr(), Target{p.Proto, p.Dst.Port()}}
+	if what, found := r.kept[p.Src.Port()][f]; found {
+		r.Escaped = append(r.Escaped, what)
+	}
+	i, found := r.index[f]
 	if !found {
 		return false
 	}
@@ -182,6 +186,16 @@ func (r *round) handshakes() bool {
 		delete(r.tcp, fd)
 	}
 	return seen
+}
+
+func (r *round) denied() map[flow]string {
+	out := map[flow]string{}
+	for i, q := range r.probes {
+		if !r.answered[i] && !r.arrived[i] {
+			out[flow{q.From.Addr, q.To.Addr, q.Target}] = fmt.Sprintf("%s -> %s %v", q.From.Name, q.To.Name, q.Target)
+		}
+	}
+	return out
 }
 
 func (r *round) outcomes() []Outcome {

@@ -106,8 +106,12 @@ func (w *worker) settle(ctx context.Context, begin time.Time, qs []question, res
 			if early := time.Until(earliest); early > 0 {
 				time.Sleep(early)
 			}
-			if wrong, err = w.round(qs, probe.Careful, res); err != nil || len(wrong) == 0 {
+			if wrong, err = w.round(qs, probe.Careful, res); err != nil {
 				return nil, err
+			}
+			if len(wrong) == 0 {
+				w.prober.Keep()
+				return nil, nil
 			}
 		}
 		res.Settled = 0

@@ -137,6 +137,7 @@ func (w *worker) steps(ctx context.Context, s *scenario.Scenario, r *Result) err
 		}
 		step, err := w.step(ctx, s, i, st)
 		r.Steps = append(r.Steps, step)
+		err = errors.Join(err, w.escaped())
 		if err != nil {
 			return fmt.Errorf("step %d (%s): %w", i, st.Description, err)
 		}
@@ -145,6 +146,17 @@ func (w *worker) steps(ctx context.Context, s *scenario.Scenario, r *Result) err
 		}
 	}
 	return nil
+}
+
+// escaped is an error when something arrived that an earlier step, perhaps of an earlier scenario, had found
+// denied: its table was right only because nobody looked long enough.
+func (w *worker) escaped() error {
+	late := w.prober.Escaped
+	if len(late) == 0 {
+		return nil
+	}
+	w.prober.Escaped = nil
+	return fmt.Errorf("%d requests arrived after a step that found them denied: %s", len(late), late[0])
 }
 
 // allAllowed is the table of the ground: every pod, every target of the first step, everything allowed.
