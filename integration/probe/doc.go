@@ -11,8 +11,8 @@
 // did not: never what a policy says, since replies of an allowed flow are allowed.
 //
 // Every round has a source port of its own, never used again and never a port that is probed. So no
-// round finds a flow of an earlier one, and a packet that arrives late is told apart (Late). One that a round which the caller keeps had
-// found denied has Escaped: what looked denied was only slow.
+// round finds a flow of an earlier one, and a packet that arrives late is told apart (Late). One that a
+// round which the caller keeps had found denied has Escaped: what looked denied was only slow.
 //
 // TCP probes are sockets of the kernel. SCTP packets are made by hand with a correct checksum, since
 // the kernel may be built without SCTP. The package sets up no namespace, interface or route.
