@@ -22,6 +22,9 @@ func (a *app) explain() *cobra.Command {
 rules of its destination. X and Y are NAMESPACE/POD or an address. An end that is not on this node is
 judged by its own node. Packets of live flows are not asked about: see flows.
 
+What a pod sends to its own node passes if it is for the node itself: for TCP and UDP, if a socket of the node takes
+it at this moment. Else it is a node port or nobody's, and policy decides.
+
 Of the prefixes around an address the longest decides alone; what the others would say is shown as considered.
 Where what latchd means to have in force differs from the kernel, or may differ, a warning says so.
 
@@ -101,8 +104,11 @@ func explanation(w io.Writer, x view.Explanation) {
 	}
 }
 
-// consideredTable shows what would decide without the entry that does.
+// consideredTable shows on what a verdict depends, and what would decide without the entry that does.
 func consideredTable(w io.Writer, side string, j view.Judged) {
+	if j.Note != "" {
+		fmt.Fprintf(w, "\n%s: %s\n", side, j.Note)
+	}
 	if len(j.Considered) > 0 {
 		fmt.Fprintf(w, "\n%s, considered too:\n", side)
 		var rows [][]string

@@ -64,6 +64,7 @@ type Judged struct {
 	Ports      []string `json:"ports,omitempty"`  // of that entry, with this result
 	Slot       uint32   `json:"slot,omitempty"`
 	Generation uint32   `json:"generation,omitempty"`
+	Note       string   `json:"note,omitempty"` // on what the verdict depends beside rules
 	// Considered are what would decide without the entry that does: entries of shorter prefixes around
 	// the address, the longest first, then what an address gets that no entry names.
 	Considered []Considered `json:"considered,omitempty"`
@@ -242,10 +243,15 @@ func (n *Node) judge(own, other end, d policy.Direction, port Port) (Judged, err
 	j.Considered = c.considered(d, other.Address, port)
 	j.NoMatch = noMatch(own.pod.Policies, j)
 	judgeToNode := k.node.At(0).Flags&bpf.NodeJudgeToNode != 0
-	if other.Node && j.Verdict == policy.Deny.String() && !judgeToNode {
-		return Judged{Reason: ReasonNode, Decision: pass}, nil
+	if !other.Node || j.Verdict != policy.Deny.String() || judgeToNode {
+		return j, nil
 	}
-	return j, nil
+	passes, note, err := toNode(other.Address, port)
+	if passes {
+		j = Judged{Reason: ReasonNode, Decision: pass}
+	}
+	j.Note = note
+	return j, err
 }
 
 // judge looks a packet up as the kernel does, and finds the entry that decides.

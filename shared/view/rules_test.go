@@ -1,11 +1,16 @@
 package view_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -89,6 +94,10 @@ func accept(p policy.Peer, ports ...policy.Ports) policy.ClusterRule {
 
 func TestExplain(t *testing.T) {
 	g := newGround(t)
+	for _, at := range []string{testenv.NodeAddr4 + ":22", ":24", "127.0.0.1:25"} {
+		g.onNode(func() error { return closing(t)(net.Listen("tcp", at)) })
+	}
+	g.onNode(func() error { return closing(t)(net.ListenPacket("udp", testenv.NodeAddr4+":53")) })
 	a, b := testenv.PodA, testenv.PodB
 	tests := []struct {
 		name, from, to, port string
@@ -103,7 +112,15 @@ func TestExplain(t *testing.T) {
 		{"from outside", "198.51.100.7", "t1/" + b.Name, "4000/UDP", 0, "deny", "remote", "policy t1/db (isolates)"},
 		{"out of an isolated pod", "t1/" + b.Name, "198.51.100.7", "53/UDP", 0, "deny", "policy t1/db (isolates)", "remote"},
 		{"from the node", testenv.NodeAddr4, "t1/" + b.Name, "22/TCP", 0, "allow", "remote", "node"},
-		{"to the node", "t1/" + b.Name, testenv.NodeAddr4, "22/TCP", 0, "allow", "node", "remote"},
+		{"to a socket of the node", "t1/" + b.Name, testenv.NodeAddr4, "22/TCP", 0, "allow", "node", "remote"},
+		{"to a socket of the node for both families", "t1/" + b.Name, testenv.NodeAddr4, "24/TCP", 0, "allow", "node", "remote"},
+		{"to a socket of the node at another address", "t1/" + b.Name, testenv.NodeAddr4, "25/TCP", 0, "deny", "policy t1/db (isolates)", "remote"},
+		{"to a port of the node without a socket", "t1/" + b.Name, testenv.NodeAddr4, "23/TCP", 0, "deny", "policy t1/db (isolates)", "remote"},
+		{"to a socket of another protocol", "t1/" + b.Name, testenv.NodeAddr4, "22/UDP", 0, "deny", "policy t1/db (isolates)", "remote"},
+		{"datagrams to the node", "t1/" + b.Name, testenv.NodeAddr4, "53/UDP", 0, "allow", "node", "remote"},
+		{"SCTP to the node", "t1/" + b.Name, testenv.NodeAddr4, "22/SCTP", 0, "allow", "node", "remote"},
+		{"ping to the node", "t1/" + b.Name, testenv.NodeAddr4, "ICMP", 0, "allow", "node", "remote"},
+		{"a tunnel to the node", "t1/" + b.Name, testenv.NodeAddr4, "protocol/47", 0, "deny", "policy t1/db (isolates)", "remote"},
 		{"to itself", "t1/" + b.Name, "t1/" + b.Name, "22/TCP", 0, "allow", "self", "self"},
 		{"ping", "t1/" + a.Name, "t1/" + b.Name, "ICMP", 0, "deny", "policy default of the mode", "policy t1/db (isolates)"},
 		{"neither is here", "198.51.100.7", "203.0.113.9", "80", 0, "unknown", "remote", "remote"},
@@ -125,6 +142,42 @@ func TestExplain(t *testing.T) {
 				}
 				return nil
 			})
+		})
+	}
+}
+
+// closing closes what a test listens on.
+func closing(t *testing.T) func(io.Closer, error) error {
+	return func(c io.Closer, err error) error {
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		return err
+	}
+}
+
+// What explain says of the ports of the node is what the kernel does: a port that policy denies is silent,
+// and does not even refuse.
+func TestExplainKnowsTheSocketsOfTheNode(t *testing.T) {
+	g := newGround(t)
+	g.onNode(func() error { return closing(t)(net.Listen("tcp", ":22")) })
+	for port, want := range map[int]string{22: "allow", 23: "deny"} {
+		g.look(func(n *view.Node) error {
+			x, err := n.Explain(view.Query{From: "t1/" + testenv.PodB.Name, To: testenv.NodeAddr4, Port: view.Port{Protocol: policy.TCP, Number: uint16(port)}})
+			if err == nil && (x.Verdict != want || x.Egress.Note == "") {
+				t.Errorf("port %d: explain says %s (%s), want %s and on what it depends", port, x.Verdict, x.Egress.Note, want)
+			}
+			return err
+		})
+		g.b.MustDo(t, func() error {
+			c, err := net.DialTimeout("tcp4", fmt.Sprintf("%s:%d", testenv.NodeAddr4, port), time.Second)
+			if err == nil {
+				_ = c.Close()
+			}
+			if refused := errors.Is(err, syscall.ECONNREFUSED); refused || (err == nil) != (want == "allow") {
+				t.Errorf("port %d: the kernel let it pass: %v, want %s", port, err, want)
+			}
+			return nil
 		})
 	}
 }
