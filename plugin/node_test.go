@@ -245,6 +245,18 @@ func (n *node) wantRefused(s *sandbox, cniErr *types.Error, code uint, parts ...
 	n.wantNoAttachments()
 }
 
+// wantTold finds the plugin's word of a failed ADD, as latchd does.
+func (n *node) wantTold(s *sandbox, code uint, part string) {
+	n.t.Helper()
+	failures, err := n.store().ListFailures()
+	if err != nil || len(failures) != 1 {
+		n.t.Fatalf("told of %v, %v, want of one failure", failures, err)
+	}
+	if f := failures[0]; f.PodName != s.name || f.Code != code || !strings.Contains(f.Message, part) || f.PodUID != s.uid || time.Since(f.At) > time.Minute {
+		n.t.Errorf("told of %+v, want of pod %s with code %d and %q", f, s.name, code, part)
+	}
+}
+
 func (n *node) wantNoAttachments() {
 	n.t.Helper()
 	left, err := n.store().ListAttachments()

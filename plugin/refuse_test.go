@@ -90,6 +90,7 @@ func TestAddOfUnknownPod(t *testing.T) {
 			}
 			if c.want == "" {
 				n.wantRefused(s, cniErr, 11, "shop/web", "nothing is known", "latchd")
+				n.wantTold(s, 11, "nothing is known")
 				return
 			}
 			if cniErr != nil {

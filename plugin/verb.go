@@ -12,6 +12,7 @@ import (
 
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // Funcs are the verbs, for skel.
@@ -53,10 +54,27 @@ func run(verb string, args *skel.CmdArgs, do func(context.Context, *call) error)
 	took := slog.Duration("took", time.Since(start))
 	if err != nil {
 		log.Error("failed", "err", err, took)
-		return cniError(err)
+		said := cniError(err)
+		if verb == "ADD" {
+			tellWatcher(conf, args, said, log)
+		}
+		return said
 	}
 	log.Log(context.Background(), levelOf(verb), "done", took)
 	return nil
+}
+
+// tellWatcher leaves word of a failed ADD for latchd, which can tell the cluster.
+func tellWatcher(conf *Config, args *skel.CmdArgs, said *types.Error, log *slog.Logger) {
+	pod, err := parsePodArgs(args.Args)
+	if err != nil {
+		return // of no pod
+	}
+	err = state.New(conf.StateDir).WriteFailure(state.Failure{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID,
+		ContainerID: args.ContainerID, Code: said.Code, Message: said.Msg, At: time.Now()})
+	if err != nil {
+		log.Warn("latchd is not told", "err", err)
+	}
 }
 
 // levelOf keeps the verbs that runtimes call every few seconds out of the log.

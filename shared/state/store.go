@@ -18,6 +18,7 @@ const (
 	dirIdentifiers = "identifiers"
 	dirLocks       = "locks"
 	dirMembers     = "members"
+	dirFailures    = "failures"
 	fileSettings   = "node.json"
 	fileStatus     = "status.json"
 
@@ -148,7 +149,7 @@ func names(folder string) ([]string, error) {
 // SweepTemp removes temporary files that a killed process left, those older than age.
 func (s Store) SweepTemp(age time.Duration) error {
 	var errs []error
-	for _, dir := range []string{"", dirPods, dirAttachments, dirIdentifiers} {
+	for _, dir := range []string{"", dirPods, dirAttachments, dirIdentifiers, dirFailures} {
 		left, _ := filepath.Glob(filepath.Join(s.dir, dir, tempPrefix+"*")) // the pattern is good
 		for _, path := range left {
 			if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) >= age {
