@@ -23,6 +23,9 @@ func podRow(p view.Pod) []string {
 	if len(p.Pending) > 0 {
 		policies += " (pending: " + policyNames(p.Pending) + ")"
 	}
+	if len(p.Settling) > 0 {
+		policies += " (settling: " + policyNames(p.Settling) + ")"
+	}
 	return append(row, p.Ingress.String(), p.Egress.String(), policies, fmt.Sprint(p.Slot), fmt.Sprint(p.Generation), age(p.Since))
 }
 
@@ -55,6 +58,9 @@ func details(w io.Writer, pods []view.Pod) {
 			[]string{"policies", policyNames(p.Policies)})
 		if len(p.Pending) > 0 {
 			rows = append(rows, []string{"pending", policyNames(p.Pending)})
+		}
+		if len(p.Settling) > 0 {
+			rows = append(rows, []string{"settling", policyNames(p.Settling)})
 		}
 		rows = append(rows, []string{"ingress", sideLine(p.Ingress)}, []string{"egress", sideLine(p.Egress)})
 		for _, in := range p.Interfaces {

@@ -189,6 +189,27 @@ func wantParses(t *testing.T, n *node, format string, args []string) {
 	}
 }
 
+// Running pods that wait for the rest of a policy are told apart from those that do not.
+func TestSettlingPolicyShows(t *testing.T) {
+	n := newNode(t)
+	store := state.New(n.cfg.StateDir)
+	rec, err := store.ReadIdentifier(identity.Of(n.pod.Spec.Namespace, n.pod.Spec.Labels))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, settling := range [][]policy.PolicyRef{nil, rec.Policies} {
+		rec.Settling = settling
+		if err := store.WriteIdentifier(rec); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"status"}, {"status", "t1/" + n.pod.Spec.Name}, {"status", "-o", "json"}} {
+			if code, out, _ := n.run(args...); code != 0 || strings.Contains(out, "settling") != (settling != nil) {
+				t.Errorf("settling %v, %v: exit code %d\n%s", settling, args, code, out)
+			}
+		}
+	}
+}
+
 func TestWhatIsNotInForceShows(t *testing.T) {
 	n := newNode(t)
 	n.do(func() error { return attach.Detach(n.pod.HostIfindex, attach.FromPod, "") })

@@ -29,6 +29,9 @@ its rules are in the kernel and it has no interface yet; expected when they are 
 the kernel does not do what is recorded; not-adopted when the pod was there before Latch and could not be
 taken over, so that it runs without policy. Of the last two the reasons follow, and the exit code is 3.
 
+A policy is pending when what it allows is not known, and settling when it has changed and may not be complete:
+running pods wait for the rest of it, for half a second after its last change and 5 seconds at most.
+
 A direction is isolated when a policy isolates the pod there; else it is open, or closed in strict mode.`,
 		Example: `  latchctl status
   latchctl status shop/db

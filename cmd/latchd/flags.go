@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/cmd/latchd/announce"
 	"github.com/latch-cni/latch/cmd/latchd/install"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -34,29 +35,31 @@ Flags:
 
 // options are latchd's flags. They are an interface that others script against.
 type options struct {
-	policyDir   string
-	kubeconfig  string
-	apiQPS      float32
-	apiBurst    int
-	nodeName    string
-	nodeIPs     []netip.Addr
-	mode        string
-	bpffs       string
-	stateDir    string
-	attachMode  attach.Mode
-	lockTimeout time.Duration
-	policyWait  time.Duration
-	unknownPods string
-	antiSpoof   bool
-	auditPeriod time.Duration
-	workers     int
-	install     install.Config // ConfDir empty: do not follow
-	takeOver    bool
-	pluginLog   pluginLog
-	node        enforce.NodeConfig
-	observe     observeOptions
-	logLevel    slog.Level
-	logFile     string
+	policyDir    string
+	kubeconfig   string
+	apiQPS       float32
+	apiBurst     int
+	kubeEvents   bool // tell of pods and policies by Events
+	podCondition bool
+	nodeName     string
+	nodeIPs      []netip.Addr
+	mode         string
+	bpffs        string
+	stateDir     string
+	attachMode   attach.Mode
+	lockTimeout  time.Duration
+	policyWait   time.Duration
+	unknownPods  string
+	antiSpoof    bool
+	auditPeriod  time.Duration
+	workers      int
+	install      install.Config // ConfDir empty: do not follow
+	takeOver     bool
+	pluginLog    pluginLog
+	node         enforce.NodeConfig
+	observe      observeOptions
+	logLevel     slog.Level
+	logFile      string
 }
 
 type pluginLog struct{ file, level string }
@@ -70,6 +73,8 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; without it as Kubernetes tells its pods")
 	f.Float32Var(&o.apiQPS, "kube-api-qps", 10, "requests a second to the API server")
 	f.IntVar(&o.apiBurst, "kube-api-burst", 20, "requests in a row to the API server")
+	f.BoolVar(&o.kubeEvents, "kube-events", true, "make Events about pods that are not under policy and policies that cannot be applied, with an API server")
+	f.BoolVar(&o.podCondition, "pod-condition", false, "keep the condition "+announce.Condition+" of pods; needs the right to patch pods/status")
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node, as in spec.nodeName of its pods; default $NODE_NAME, with --policy-dir the host name")
 	ips := f.StringArray("node-ip", nil, "address of this node, repeatable, both families; default what its Node object says")
 	f.StringVar(&o.mode, "enforcing-mode", modeFromEnv(), "default of pods that no policy selects: standard (allow) or strict (deny); default $"+modeEnv+", or standard")
@@ -170,6 +175,8 @@ func (o *options) checkSource() error {
 	switch {
 	case o.policyDir != "" && o.kubeconfig != "":
 		return errors.New("--policy-dir and --kubeconfig: only one of them can say where policy comes from")
+	case o.policyDir != "" && o.podCondition:
+		return errors.New("--pod-condition needs an API server, and not --policy-dir")
 	case o.policyDir != "" && o.nodeName == "":
 		o.nodeName, _ = os.Hostname()
 	case o.policyDir == "" && o.nodeName == "":

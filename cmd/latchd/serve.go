@@ -154,6 +154,8 @@ type policySource interface {
 	follow(ctx context.Context) error
 	// report adds what is wrong with the source to the node's status.
 	report(st *state.Status)
+	// failed takes note of an ADD that failed.
+	failed(f state.Failure)
 }
 
 // directory is the source of --policy-dir.
@@ -165,6 +167,9 @@ func (s directory) follow(ctx context.Context) error {
 
 // report adds nothing: deliver keeps the problems of the files.
 func (directory) report(*state.Status) {}
+
+// failed tells nobody: the plugin's log has it.
+func (directory) failed(state.Failure) {}
 
 // deliver takes over the policy directory's content.
 func (d *daemon) deliver(s policydir.Snapshot) {
@@ -199,6 +204,7 @@ func (d *daemon) reportStatus(ctx context.Context) {
 		d.tell(st, told)
 		told = st
 		d.keepSettings()
+		d.takeFailures()
 		d.observation.monitor.Beat()
 		period := statusPeriod
 		if !st.Ready && time.Since(began) < unreadyForLong {

@@ -41,6 +41,7 @@ func testConf(t *testing.T, cp *controlPlane) {
 	forbidden("read secrets", latchd.get("/api/v1/secrets", nil))
 	forbidden("write a policy", latchd.create("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", object{
 		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "x"}, "spec": object{"podSelector": object{}}}, nil))
+	forbidden("write the status of pods", latchd.do("PATCH", "/api/v1/namespaces/default/pods/x/status", "application/merge-patch+json", object{}, nil))
 	forbidden("delete pods", latchd.do("DELETE", "/api/v1/namespaces/default/pods", "", nil, nil))
 
 	// What an operator applies, apart from the ConfigMap that kustomize makes.

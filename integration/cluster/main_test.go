@@ -45,6 +45,8 @@ var tests = []struct {
 	{"node-addresses", testNodeAddrs},
 	{"many", testMany},
 	{"replace", testReplace},
+	{"events", testEvents},
+	{"condition", testCondition},
 }
 
 func TestCluster(t *testing.T) {

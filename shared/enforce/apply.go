@@ -34,6 +34,7 @@ type Request struct {
 	HoldRunning bool
 	Policies    []policy.PolicyRef // that select the identifier, for the record
 	Pending     []policy.PolicyRef // of these, the ones whose rules are not known yet
+	Settling    []policy.PolicyRef // of these, the ones that are not in force for running pods as a whole yet
 
 	// Bind are attachments to put under the identifier; their interfaces need Ifindex, Name and
 	// addresses. One that is bound elsewhere is moved, in one step for each interface; the lock
@@ -57,8 +58,17 @@ type Result struct {
 	Create   state.SlotRef      // slot that new pods get
 	Running  state.SlotRef      // slot of running pods
 	Gone     []state.Attachment // bound before, but their interface is no more; left for Remove
-	Repaired []string           // what Verify found wrong and mended, a line each
+	Repaired []Repair           // what Verify found wrong and mended
 }
+
+// Repair is something that Apply found wrong and mended.
+type Repair struct {
+	Interface string // whose it was; empty: it was about rules or records, and all interfaces of the identifier
+	What      string
+}
+
+// String is the repair in one line.
+func (r Repair) String() string { return r.What }
 
 // Apply brings the identifier to the desired state; see the package comment for the order and for
 // what holds when it is interrupted. It may be called again with the same request at any time. When
@@ -233,7 +243,7 @@ func (a *application) attachInterface(m *member, in *state.Interface, sides []at
 			continue
 		}
 		if m.Phase == state.PhaseEnforced {
-			a.result.Repaired = append(a.result.Repaired, fmt.Sprintf("%s: %s was not in force", in.Name, side))
+			a.mendedOn(in.Name, "%s: %s was not in force", in.Name, side)
 		}
 		// In mode auto an interface stays as it is attached, unless it takes another way to be in front.
 		if err := attach.Attach(in.Ifindex, side, prog, a.modeOf(m), a.e.linkPin(*in, side)); err != nil {
@@ -297,7 +307,7 @@ func (a *application) recordIdentifier() error {
 		return nil
 	}
 	a.rec.Namespace, a.rec.Labels = a.req.Namespace, a.req.Labels
-	a.rec.Policies, a.rec.Pending = a.req.Policies, a.req.Pending
+	a.rec.Policies, a.rec.Pending, a.rec.Settling = a.req.Policies, a.req.Pending, a.req.Settling
 	a.result.Create, a.result.Running = a.rec.Create, a.rec.Running
 	if a.same() {
 		return nil

@@ -91,15 +91,17 @@ func (a *application) noteBinding(m *member, in state.Interface) error {
 	case err != nil:
 		return err
 	case !ok:
-		a.mended("pod_state of %s was missing", in.Name)
+		a.mendedOn(in.Name, "pod_state of %s was missing", in.Name)
 	case was != want:
-		a.mended("pod_state of %s was changed: slot %d, pod %d, not slot %d, pod %d", in.Name, was.Slot, was.Pod, want.Slot, want.Pod)
+		a.mendedOn(in.Name, "pod_state of %s was changed: slot %d, pod %d, not slot %d, pod %d", in.Name, was.Slot, was.Pod, want.Slot, want.Pod)
 	}
 	return nil
 }
 
-func (a *application) mended(format string, args ...any) {
-	a.result.Repaired = append(a.result.Repaired, fmt.Sprintf(format, args...))
+func (a *application) mended(format string, args ...any) { a.mendedOn("", format, args...) }
+
+func (a *application) mendedOn(device, format string, args ...any) {
+	a.result.Repaired = append(a.result.Repaired, Repair{device, fmt.Sprintf(format, args...)})
 }
 
 // sweepDefaults brings the default slots back, and the counters of the node in front of what is in use.

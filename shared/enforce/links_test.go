@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestLinkWithoutItsPinStaysInForce(t *testing.T) {
 			}
 		}
 		g.wantVerdicts(watcher+" watcher, pins deleted", true, false)
-		said := strings.Join(g.apply(req).Repaired, ", ")
+		said := fmt.Sprint(g.apply(req).Repaired)
 		if strings.Count(said, "pinned objects: link") != 2 {
 			t.Errorf("%s watcher: repaired %q, want both links", watcher, said)
 		}

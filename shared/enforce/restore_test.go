@@ -56,12 +56,17 @@ func TestLostRecordsComeBack(t *testing.T) {
 			if err := d.do(g); err != nil {
 				t.Fatal(err)
 			}
-			said := append(sweep(), g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true}).Repaired...)
-			if len(said) == 0 {
+			verify := func() []string {
+				said := sweep()
+				for _, r := range g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true}).Repaired {
+					said = append(said, r.What)
+				}
+				return said
+			}
+			if len(verify()) == 0 {
 				t.Error("nothing was reported")
 			}
-			said = append(sweep(), g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true}).Repaired...)
-			if len(said) > 0 {
+			if said := verify(); len(said) > 0 {
 				t.Errorf("reported again: %q", said)
 			}
 			g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })

@@ -16,7 +16,8 @@ type IdentifierRecord struct {
 	Create     SlotRef             `json:"create"`
 	Running    SlotRef             `json:"running"`
 	Policies   []policy.PolicyRef  `json:"policies,omitempty"`
-	Pending    []policy.PolicyRef  `json:"pending,omitempty"` // known, their endpoints objects are not
+	Pending    []policy.PolicyRef  `json:"pending,omitempty"`  // known, their endpoints objects are not
+	Settling   []policy.PolicyRef  `json:"settling,omitempty"` // changed, and perhaps not complete yet: running pods wait for the rest
 	UpdatedAt  time.Time           `json:"updatedAt"`
 }
 

@@ -199,7 +199,7 @@ func (x *inspector) identifier(n *Node, id identity.Identifier, h bpf.Slot, obje
 		x.problem(KindRecord, "", "identifier %s: %v", id, err)
 		return nil
 	}
-	p.Policies, p.Pending = policiesOf(rec.Policies), policiesOf(rec.Pending)
+	p.Policies, p.Pending, p.Settling = policiesOf(rec.Policies), policiesOf(rec.Pending), policiesOf(rec.Settling)
 	if p.Slot >= bpf.FirstSlot && h.Identifier != id.Bytes() {
 		x.problem(KindSlot, object, "belongs to identifier %s, not to %s", hex.EncodeToString(h.Identifier[:]), id)
 		return nil

@@ -37,10 +37,11 @@ type Pod struct {
 	State       State       `json:"state"`
 	Healthy     bool        `json:"healthy"` // the kernel does what is recorded
 	Problems    []Problem   `json:"problems,omitempty"`
-	Slot        uint32      `json:"slot"`       // of the kernel's rules
-	Generation  uint32      `json:"generation"` // of the slot, in the kernel
-	Policies    []Policy    `json:"policies"`   // that select the pod
-	Pending     []Policy    `json:"pending,omitempty"`
+	Slot        uint32      `json:"slot"`               // of the kernel's rules
+	Generation  uint32      `json:"generation"`         // of the slot, in the kernel
+	Policies    []Policy    `json:"policies"`           // that select the pod
+	Pending     []Policy    `json:"pending,omitempty"`  // of these: what they allow is not known
+	Settling    []Policy    `json:"settling,omitempty"` // of these: running pods wait for the rest of them
 	Ingress     Side        `json:"ingress"`
 	Egress      Side        `json:"egress"`
 	Since       *time.Time  `json:"since,omitempty"` // the rules are in force

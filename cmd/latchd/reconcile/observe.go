@@ -3,19 +3,21 @@ package reconcile
 import (
 	"time"
 
+	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
 )
 
 // Observer is told what happens. Nil functions are not called; the others must not block, and are
 // called by several goroutines.
 type Observer struct {
-	Reconciled func(took time.Duration, err error)      // one run for one identifier
-	InForce    func(waited time.Duration)               // the kernel got other rules, so long after the change was known
-	Prepared   func(waited time.Duration)               // a pod can be started, so long after it was known
-	Attached   func(took time.Duration)                 // a pod was started: from the intent to be in force
-	Diverged   func(what string)                        // the kernel or the records were not as they should be; mended
-	Audited    func(took time.Duration, err error)      // one round of the audit
-	Rules      func(id identity.Identifier, amount int) // entries of an identifier's rules; 0 when it is given back
+	Reconciled func(took time.Duration, err error)               // one run for one identifier
+	InForce    func(waited time.Duration)                        // the kernel got other rules, so long after the change was known
+	Prepared   func(waited time.Duration)                        // a pod can be started, so long after it was known
+	Attached   func(took time.Duration)                          // a pod was started: from the intent to be in force
+	Diverged   func(what string)                                 // the kernel or the records were not as they should be; mended
+	Repaired   func(id identity.Identifier, what enforce.Repair) // of the kernel, for an identifier
+	Audited    func(took time.Duration, err error)               // one round of the audit
+	Rules      func(id identity.Identifier, amount int)          // entries of an identifier's rules; 0 when it is given back
 }
 
 // Observe sets the observer. Call it before anything is enqueued.
@@ -122,4 +124,20 @@ func (r *Reconciler) Progress() Progress {
 		}
 	}
 	return p
+}
+
+// Behind tells for which identifiers a change is not in force, and since when it is known.
+func (r *Reconciler) Behind() map[identity.Identifier]time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	behind := make(map[identity.Identifier]time.Time, len(r.progress.changed))
+	for id, changed := range r.progress.changed {
+		behind[id] = changed
+	}
+	for id, run := range r.progress.running {
+		if was, ok := behind[id]; !run.changed.IsZero() && (!ok || run.changed.Before(was)) {
+			behind[id] = run.changed
+		}
+	}
+	return behind
 }

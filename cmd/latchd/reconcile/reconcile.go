@@ -137,7 +137,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 		return err
 	}
 	req := enforce.Request{
-		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels, Policies: desired.Policies, Pending: desired.Pending,
+		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels, Policies: desired.Policies, Pending: desired.Pending, Settling: desired.Settling,
 		HoldRunning: desired.HoldRunning, Bind: slices.Concat(v.moves, v.adopts), Verify: r.takeFull(id),
 	}
 	if len(v.adopts) > 0 {
@@ -227,9 +227,12 @@ func (r *Reconciler) report(id identity.Identifier, req enforce.Request, result 
 	if r.observer.Rules != nil {
 		r.observer.Rules(id, max(amount(req.Create), amount(req.Running)))
 	}
-	for _, what := range result.Repaired {
-		r.log.Warn("repaired", "identifier", id, "what", what)
-		r.diverged(what)
+	for _, repair := range result.Repaired {
+		r.log.Warn("repaired", "identifier", id, "what", repair.What)
+		r.diverged(repair.What)
+		if r.observer.Repaired != nil {
+			r.observer.Repaired(id, repair)
+		}
 	}
 	for _, a := range result.Gone {
 		r.log.Info("interface is gone", "identifier", id, "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)

@@ -69,3 +69,17 @@ func newClients(c *rest.Config) (clients, error) {
 	}
 	return out, nil
 }
+
+// Writer makes a client of the core group for those who have something to say. It has a rate limit of its
+// own: what is said must not delay what is followed.
+func Writer(o Options) (rest.Interface, error) {
+	cfg, err := restConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newClients(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c[corev1.SchemeGroupVersion], nil
+}

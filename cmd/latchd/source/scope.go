@@ -12,6 +12,8 @@ import (
 
 // scope is what belongs to the node: its addresses and its pods.
 type scope struct {
+	condition corev1.PodConditionType // of pods, that is kept; empty: none
+
 	mu    sync.RWMutex
 	addrs []netip.Addr // sorted
 	pods  map[podName]struct{}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 )
 
@@ -18,6 +20,7 @@ type Options struct {
 	Burst      int          // and in a row
 	Node       string       // name, as in spec.nodeName
 	NodeAddrs  []netip.Addr // if empty they are read from the Node object
+	Condition  string       // of pods, that the sink wants to see; empty: none
 	Log        *slog.Logger
 }
 
@@ -64,6 +67,7 @@ func New(o Options, sink Sink) (*Source, error) {
 		log: o.Log, sink: sink, clients: c, kinds: kinds,
 		progress: newProgress(kinds, time.Now), scope: newScope(), addresses: newAddresses(),
 	}
+	s.scope.condition = corev1.PodConditionType(o.Condition)
 	s.feed = newFeed(sink, s.scope)
 	if len(o.NodeAddrs) > 0 {
 		s.scope.addrs = slices.Clone(o.NodeAddrs)

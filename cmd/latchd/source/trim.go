@@ -25,7 +25,7 @@ func trimNode(_ *scope, o runtime.Object) apis.Object {
 	return out
 }
 
-func trimPod(_ *scope, o runtime.Object) apis.Object {
+func trimPod(s *scope, o runtime.Object) apis.Object {
 	in := o.(*corev1.Pod)
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: in.Namespace, Name: in.Name, UID: in.UID, Labels: in.Labels,
@@ -33,6 +33,11 @@ func trimPod(_ *scope, o runtime.Object) apis.Object {
 	}}
 	if uid := in.Annotations[mirrorAnnotation]; uid != "" {
 		out.UID = types.UID(uid)
+		out.Annotations = map[string]string{mirrorAnnotation: uid}
+	}
+	if s.condition != "" {
+		out.Spec.ReadinessGates = filter(in.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == s.condition })
+		out.Status.Conditions = filter(in.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == s.condition })
 	}
 	out.Spec.NodeName, out.Spec.HostNetwork = in.Spec.NodeName, in.Spec.HostNetwork
 	out.Status.Phase, out.Status.PodIP, out.Status.PodIPs = in.Status.Phase, in.Status.PodIP, in.Status.PodIPs
@@ -46,7 +51,7 @@ func trimNamespace(_ *scope, o runtime.Object) apis.Object {
 
 func trimNetworkPolicy(_ *scope, o runtime.Object) apis.Object {
 	in := o.(*networkingv1.NetworkPolicy)
-	out := &networkingv1.NetworkPolicy{ObjectMeta: names(in)}
+	out := &networkingv1.NetworkPolicy{ObjectMeta: policyNames(in)}
 	out.Spec.PodSelector, out.Spec.PolicyTypes = in.Spec.PodSelector, in.Spec.PolicyTypes
 	if len(in.Spec.Egress) > 0 { // that there are rules is the default of policyTypes
 		out.Spec.Egress = make([]networkingv1.NetworkPolicyEgressRule, 1)
@@ -56,12 +61,12 @@ func trimNetworkPolicy(_ *scope, o runtime.Object) apis.Object {
 
 func trimApplicationNetworkPolicy(_ *scope, o runtime.Object) apis.Object {
 	in := o.(*v1alpha1.ApplicationNetworkPolicy)
-	return &v1alpha1.ApplicationNetworkPolicy{ObjectMeta: names(in), Spec: in.Spec}
+	return &v1alpha1.ApplicationNetworkPolicy{ObjectMeta: policyNames(in), Spec: in.Spec}
 }
 
 func trimClusterNetworkPolicy(_ *scope, o runtime.Object) apis.Object {
 	in := o.(*v1alpha1.ClusterNetworkPolicy)
-	return &v1alpha1.ClusterNetworkPolicy{ObjectMeta: names(in), Spec: in.Spec}
+	return &v1alpha1.ClusterNetworkPolicy{ObjectMeta: policyNames(in), Spec: in.Spec}
 }
 
 func trimPolicyEndpoint(s *scope, o runtime.Object) apis.Object {
@@ -83,4 +88,22 @@ func trimClusterPolicyEndpoint(s *scope, o runtime.Object) apis.Object {
 
 func names(o metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// policyNames keeps the uid as well, for the events about a policy.
+func policyNames(o metav1.Object) metav1.ObjectMeta {
+	out := names(o)
+	out.UID = o.GetUID()
+	return out
+}
+
+// filter returns the elements that are wanted, in a slice of their own.
+func filter[E any](all []E, wanted func(E) bool) []E {
+	var out []E
+	for _, e := range all {
+		if wanted(e) {
+			out = append(out, e)
+		}
+	}
+	return out
 }

@@ -36,7 +36,7 @@ func TestTrim(t *testing.T) {
 	trimmed.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.0.1", PodIPs: pod.Status.PodIPs}
 	mirror, static := pod, trimmed
 	mirror.ObjectMeta = with(func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"} })
-	static.UID = "hash"
+	static.UID, static.Annotations = "hash", mirror.Annotations
 	ending, ended := pod, trimmed
 	ending.DeletionTimestamp, ended.DeletionTimestamp = &now, &now
 
@@ -70,7 +70,7 @@ func TestTrim(t *testing.T) {
 		{"namespace keeps its labels", apis.KindNamespace, &corev1.Namespace{ObjectMeta: with(func(m *metav1.ObjectMeta) { m.Namespace = "" })},
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: full.Labels}}},
 		{"policy keeps selector, types, and whether it has egress rules", apis.KindNetworkPolicy, &np,
-			&networkingv1.NetworkPolicy{ObjectMeta: meta("t1", "x"), Spec: networkingv1.NetworkPolicySpec{
+			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "t1", Name: "x", UID: "u1"}, Spec: networkingv1.NetworkPolicySpec{
 				PodSelector: selector, PolicyTypes: np.Spec.PolicyTypes, Egress: make([]networkingv1.NetworkPolicyEgressRule, 1)}}},
 		{"endpoints object keeps rules, owner and the pods of this node", apis.KindPolicyEndpoint, &pe, &cut},
 	}
@@ -92,6 +92,23 @@ func TestTrim(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTrimKeepsOneCondition keeps of a pod's conditions and gates the one that is asked for, if one is.
+func TestTrimKeepsOneCondition(t *testing.T) {
+	in := &corev1.Pod{}
+	for _, c := range []corev1.PodConditionType{"Ready", "mine"} {
+		in.Spec.ReadinessGates = append(in.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: c})
+		in.Status.Conditions = append(in.Status.Conditions, corev1.PodCondition{Type: c})
+	}
+	for condition, want := range map[corev1.PodConditionType]int{"": 0, "mine": 1, "none": 0} {
+		s := newScope()
+		s.condition = condition
+		got := trimPod(s, in).(*corev1.Pod)
+		if len(got.Status.Conditions) != want || len(got.Spec.ReadinessGates) != want || want == 1 && got.Status.Conditions[0].Type != "mine" {
+			t.Errorf("asked for %q: %+v, %+v", condition, got.Status.Conditions, got.Spec.ReadinessGates)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type content struct {
 	version  uint64 // unlike that of any other content of this World
 	pending  bool   // rules are not known
 	vanished bool   // rules are the last ones known
+	waits    string // why, if either
 	policy   policy.Policy
 	cluster  policy.ClusterPolicy
 	problems []apis.Problem
@@ -55,11 +56,11 @@ func (p *policyState) build(version uint64) *content {
 		chunks = append(chunks, l.chunk)
 	}
 	if c.pending || c.vanished {
-		message := "has no endpoints objects: pods being created are isolated without rules"
+		c.waits = "has no endpoints objects: pods being created are isolated without rules"
 		if c.vanished {
-			message = "lost its endpoints objects: the last rules stay in force"
+			c.waits = "lost its endpoints objects: the last rules stay in force"
 		}
-		c.problems = append(c.problems, apis.Problem{Object: refString(p.ref), Message: message})
+		c.problems = append(c.problems, apis.Problem{Object: refString(p.ref), Message: c.waits})
 	}
 	if p.ref.Kind == apis.KindClusterNetworkPolicy {
 		p.buildCluster(c, chunks)

@@ -30,6 +30,7 @@ type Desired struct {
 
 	Policies []policy.PolicyRef // that select the identifier, sorted
 	Pending  []policy.PolicyRef // of these, the ones without endpoints objects
+	Settling []policy.PolicyRef // of these, the ones that a quiet time is waited for
 	Problems []apis.Problem     // with these policies
 }
 
@@ -53,6 +54,9 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 		if c.pending || c.vanished {
 			d.Pending = append(d.Pending, p.ref)
 		}
+		if i.running && w.settles(p, i) {
+			d.Settling = append(d.Settling, p.ref)
+		}
 		d.Problems = append(d.Problems, c.problems...)
 		create = add(&d.Create, create, c, [2]bool{true, true})
 		if i.running {
@@ -68,6 +72,17 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 	}
 	d.SameRunning = d.CreateKey == d.RunningKey
 	return d, true
+}
+
+// settles says whether running pods wait for more of a policy: for its isolation, or with rules that it
+// has lost.
+func (w *World) settles(p *policyState, i *ident) bool {
+	for _, d := range policy.Directions {
+		if !i.isolation[d].due.IsZero() && w.content(p).isolates(d) {
+			return true
+		}
+	}
+	return len(p.leaving) > 0 && !p.keepsLeaving()
 }
 
 // Problems returns what is wrong with objects, of all policies, and which are missing, sorted.

@@ -94,7 +94,7 @@ func (o *ownPolicy) setSelector(s *selector, err error) {
 }
 
 func refString(ref policy.PolicyRef) string {
-	return apis.Ref{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String()
+	return refOf(ref).String()
 }
 
 // policy returns the state of a policy, a new one if there is none.

@@ -55,8 +55,14 @@ func TestSplitPolicyOnRunningPod(t *testing.T) {
 					t.Errorf("due too early: %v", ids)
 				}
 				s.want("before the end of the quiet time", "app=a", stranger, "create=D running=A")
+				if got := s.desired("app=a").Settling; len(got) != 1 || got[0].Name != "p" {
+					t.Errorf("settling is %v, want p", got)
+				}
 				if ids := s.pass(1 * ms); !slices.Equal(ids, []identity.Identifier{idOf("app=a")}) {
 					t.Errorf("due is %v, want the pod's identifier", ids)
+				}
+				if got := s.desired("app=a").Settling; len(got) > 0 {
+					t.Errorf("settling is %v after the quiet time", got)
 				}
 				s.want("settled", "app=a", friend, "create=A running=A")
 				s.want("settled", "app=a", stranger, "create=D running=D")

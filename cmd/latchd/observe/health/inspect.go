@@ -36,6 +36,7 @@ func States() []State {
 // Pod is an attachment of a pod.
 type Pod struct {
 	Namespace, Name, Identifier string
+	UID                         string // of the attachment, empty if the runtime did not say
 	State                       State
 	Why                         string // of NotInForce and NotAdopted
 }
@@ -65,22 +66,47 @@ type Inspector struct {
 
 	mu    sync.Mutex
 	found Finding
+	look  chan struct{} // holds a token when somebody wants to know now
+}
+
+// Look asks for an inspection soon. It never blocks.
+func (i *Inspector) Look() {
+	select {
+	case i.asked() <- struct{}{}:
+	default:
+	}
+}
+
+func (i *Inspector) asked() chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.look == nil {
+		i.look = make(chan struct{}, 1)
+	}
+	return i.look
 }
 
 // While something is wrong or has just begun, it is looked at more often.
 const (
 	waitPeriod  = 20 * time.Millisecond
 	wrongPeriod = time.Second
+	lookPause   = 500 * time.Millisecond // between two that somebody asked for: each costs some 0.1 ms a pod
 )
 
 // Run inspects once in a period until the context ends.
 func (i *Inspector) Run(ctx context.Context, period time.Duration) {
+	var last time.Time
 	for wait := waitPeriod; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
+		case <-i.asked():
+			if !sleep(ctx, lookPause-time.Since(last)) {
+				return
+			}
 		}
+		last = time.Now()
 		if !i.Adopted() {
 			continue
 		}
@@ -91,6 +117,16 @@ func (i *Inspector) Run(ctx context.Context, period time.Duration) {
 		if wait = period; found.reason() != "" {
 			wait = min(period, wrongPeriod)
 		}
+	}
+}
+
+// sleep says whether the context has not ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -117,7 +153,7 @@ func (i *Inspector) Inspect() (found Finding) {
 		if p.ContainerID == "" {
 			continue // expected
 		}
-		seen := Pod{Namespace: p.Namespace, Name: p.Name, Identifier: p.Identifier, State: State(p.State)}
+		seen := Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Identifier: p.Identifier, State: State(p.State)}
 		switch p.State {
 		case view.StateBroken:
 			seen.State, seen.Why = classify(n.Store(), p)

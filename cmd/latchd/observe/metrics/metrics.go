@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -65,7 +66,7 @@ type Metrics struct {
 
 	inForce, prepared, attached, reconciled, audited prometheus.Histogram
 	retries, auditErrors                             prometheus.Counter
-	diverged                                         *prometheus.CounterVec
+	diverged, failed                                 *prometheus.CounterVec
 }
 
 // Latencies reach from a change in place to a node that has been cut off.
@@ -87,10 +88,18 @@ func New(o Options) *Metrics {
 			Help: "What was found not to be as it should be, and mended, by kind.",
 		}, []string{"kind"}),
 	}
+	m.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "latch_pod_attach_failures_total",
+		Help: "ADDs of the plugin that failed, by what it told the runtime. Of several of one pod within a second one counts.",
+	}, []string{"cause"})
+	for _, cause := range failures {
+		m.failed.WithLabelValues(cause)
+	}
+	m.failed.WithLabelValues(otherFailure)
 	for _, k := range kinds {
 		m.diverged.WithLabelValues(k.kind)
 	}
-	m.registry.MustRegister(m.inForce, m.prepared, m.attached, m.reconciled, m.audited, m.retries, m.auditErrors, m.diverged,
+	m.registry.MustRegister(m.inForce, m.prepared, m.attached, m.reconciled, m.audited, m.retries, m.auditErrors, m.diverged, m.failed,
 		m.rules, buildInfo(o.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -158,4 +167,21 @@ func buildInfo(version string) prometheus.Collector {
 	})
 	g.Set(1)
 	return g
+}
+
+// failures are causes of failed ADDs, by the codes of the specification that the plugin uses.
+var failures = map[uint]string{
+	types.ErrIncompatibleCNIVersion: "cni-version", types.ErrInvalidEnvironmentVariables: "environment",
+	types.ErrInvalidNetworkConfig: "configuration", types.ErrTryAgainLater: "try-again-later", types.ErrInternal: "internal",
+}
+
+const otherFailure = "other"
+
+// AddFailed counts a failed ADD by its code.
+func (m *Metrics) AddFailed(code uint) {
+	cause, ok := failures[code]
+	if !ok {
+		cause = otherFailure
+	}
+	m.failed.WithLabelValues(cause).Inc()
 }
