@@ -39,10 +39,11 @@ func status(_ context.Context, c *call) error {
 // known tells whether latchd has read policy since the node started. That it runs is not asked: without
 // it pods that are known start as ever, and others are told to try again later. A runtime that is told
 // more takes the whole node for not ready, and its running pods are taken out of their Services, every
-// time that latchd is replaced by a newer one.
+// time that latchd is replaced by a newer one; or that Latch is installed where pods run already, for as
+// long as latchd takes to start. On a node that boots nothing is lost by the truth.
 func known(stateDir string) error {
 	s, err := report(stateDir)
-	if err == nil && !s.Known {
+	if err == nil && !s.Known && time.Since(s.Arrived) > arrival {
 		err = fmt.Errorf("latchd has not read policy yet: %s", s.Message)
 	}
 	return err
@@ -70,6 +71,10 @@ func report(stateDir string) (state.Status, error) {
 	}
 	return s, err
 }
+
+// arrival is how long latchd may take to know policy after Latch was installed on a node with running pods.
+// Then the installation has failed, and pods should be scheduled elsewhere.
+const arrival = 5 * time.Minute
 
 // silence is how long latchd, which reports every second, may be silent before it counts as dead.
 const silence = 10 * time.Second

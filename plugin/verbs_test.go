@@ -2,11 +2,13 @@ package plugin_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,7 +200,14 @@ func TestStatus(t *testing.T) {
 	write(`{"ready":false,"message":"waiting for caches"}`)
 	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
 	n.wantRefused(nil, cniErr, 50, "has not read policy yet", "waiting for caches")
+	arrived := func(since time.Duration) string {
+		return fmt.Sprintf(`{"ready":false,"message":"just installed","arrived":%q}`, time.Now().Add(-since).Format(time.RFC3339))
+	}
+	write(arrived(6 * time.Minute))
+	_, cniErr = n.call("STATUS", n.env(nil, nil), conf)
+	n.wantRefused(nil, cniErr, 50, "has not read policy yet", "just installed")
 	for _, later := range []string{
+		arrived(time.Minute),
 		`{"ready":true,"known":true}`,
 		`{"ready":false,"known":true,"degraded":true,"message":"some identifiers are not up to date"}`,
 		`{"ready":false,"known":true,"stopped":true,"message":"latchd has stopped"}`,

@@ -61,7 +61,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return err
 	}
 	if before, err := d.store.ReadStatus(); err == nil {
-		d.known = before.Known
+		d.known, d.arrived = before.Known, before.Arrived
 	}
 	d.source = directory{d}
 	if o.policyDir == "" {
@@ -104,6 +104,8 @@ type daemon struct {
 	once   sync.Once
 	synced chan struct{} // closed after the first delivery
 	known  bool          // a latchd before this one has read policy
+
+	arrived time.Time // when Latch was installed, if pods ran already
 
 	mu       sync.Mutex
 	problems []apis.Problem
@@ -258,7 +260,9 @@ func (d *daemon) status() state.Status {
 	}
 	st.Problems = append(st.Problems, d.around.problems()...)
 	st.NotAdopted = d.reconciler.NotAdopted()
-	st.Known = d.known || d.world.HasSynced()
+	if st.Known = d.known || d.world.HasSynced(); !st.Known {
+		st.Arrived = d.arrived
+	}
 	if !d.world.HasSynced() {
 		st.Ready, st.Message = false, "policy has not been read yet"
 	}

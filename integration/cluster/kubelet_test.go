@@ -27,9 +27,12 @@ func TestKubelet(t *testing.T) {
 	cp := startControlPlane(t)
 	m := newMachine(t, cp)
 	m.prepareAccounts()
+	old := m.launch("old", object{"app": "old"})
+	m.eventually(60*time.Second, func() error { return m.isReady(m.ns, old.name) })
 	begin := time.Now()
 	m.installLatch("latch-1")
 	t.Logf("latchd is ready %v after its pod was created", time.Since(begin).Round(100*time.Millisecond))
+	m.isAdopted(old)
 
 	k := &kubeletTest{machine: m, policy: m.newPolicy("n", object{"app": "b"}).apply()}
 	k.a, k.b, k.c = m.run3("a", "b", "c")
@@ -38,6 +41,9 @@ func TestKubelet(t *testing.T) {
 	k.a.becomes("the peer of the policy", allow, k.b, 8080)
 	k.steady("start")
 	k.c.stays("a pod without policy", allow, k.a, 8080, 1)
+	m.newPolicy("o", object{"app": "old"}).from(9090, k.a.addrs...).lists(old).apply()
+	k.c.becomes("a pod that was there before Latch, and is adopted", deny, old, 9090)
+	k.a.stays("the peer of its policy", allow, old, 9090, 1)
 	m.reportReadiness()
 	for _, step := range []struct {
 		name string
@@ -66,11 +72,52 @@ func (m *machine) prepareAccounts() {
 	}
 }
 
-// installLatch does what an operator does, and waits until latchd is ready.
+// installLatch does what an operator does on a node with running pods, and waits until latchd is ready. The
+// node is ready all the while, though latchd takes long to know policy: kubelet asks for STATUS every 5 s.
 func (m *machine) installLatch(name string) {
 	m.t.Helper()
+	release := m.service.hold("/policyendpoints")
+	defer release()
 	m.createLatch(name)
-	m.eventually(60*time.Second, func() error { return m.isReady("kube-system", name) })
+	notReady := ""
+	look := func() {
+		if err := m.isNodeReady(); err != nil {
+			notReady = err.Error()
+		}
+	}
+	m.eventually(60*time.Second, func() error {
+		look()
+		st, err := m.store().ReadStatus()
+		if err == nil && !st.Known && st.Node == "" {
+			err = errors.New("latchd has not started yet")
+		}
+		return err
+	})
+	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		look()
+	}
+	if m.isReady("kube-system", name) == nil {
+		m.t.Error("latchd is ready without having read policy")
+	}
+	release()
+	m.eventually(60*time.Second, func() error {
+		look()
+		return m.isReady("kube-system", name)
+	})
+	if notReady != "" {
+		m.t.Errorf("while Latch was installed the node's pods were taken out of their Services: %s", notReady)
+	}
+}
+
+// isAdopted requires that a pod that ran before Latch has an attachment, and notes its addresses.
+func (m *machine) isAdopted(p *pod) {
+	m.t.Helper()
+	att, err := m.attachment(p.uid)
+	m.must(err)
+	if !att.Adopted || att.Phase != state.PhaseEnforced || len(att.Interfaces) != 1 {
+		m.t.Fatalf("attachment %+v, want an adopted one in force", att)
+	}
+	p.addrs = []netip.Addr{att.Interfaces[0].Addr4, att.Interfaces[0].Addr6}
 }
 
 // createLatch creates the pod of the DaemonSet with its settings, on folders of the test in place of
@@ -240,6 +287,9 @@ func (m *machine) reportReadiness() {
 	m.must(err)
 	var early []time.Duration
 	for _, att := range attachments {
+		if att.Adopted {
+			continue
+		}
 		rec, err := m.store().ReadPod(att.PodNamespace, att.PodName)
 		m.must(err)
 		early = append(early, att.CreatedAt.Sub(rec.PublishedAt))

@@ -27,6 +27,7 @@ type machine struct {
 	parts      string // folder with containerd and its kin
 	containerd *harness.Process
 	kubelet    *harness.Process
+	service    *gate // between the pods and the API server
 }
 
 // newMachine makes a node with both running. Of Latch nothing is installed yet, but its image is there.
@@ -45,7 +46,7 @@ func newMachine(t *testing.T, cp *controlPlane) *machine {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(serviceAddr).To4(), Mask: net.CIDRMask(32, 32)}})
 	}))
-	openGate(t, m.NS, cp, serviceAddr+":443")
+	m.service = openGate(t, m.NS, cp, serviceAddr+":443")
 	for _, dir := range []string{"cni-bin", "netd", "manifests", "log"} {
 		m.must(os.Mkdir(m.path(dir), 0o755))
 	}

@@ -51,6 +51,7 @@ type Status struct {
 	Known      bool         `json:"known,omitempty"`    // policy has been read since the node started, by this latchd or one before it
 	Degraded   bool         `json:"degraded,omitempty"` // not ready because of single pods or identifiers only: others can be started
 	Stopped    bool         `json:"stopped,omitempty"`  // the last word of a latchd that ended in order
+	Arrived    time.Time    `json:"arrived,omitzero"`   // when Latch was installed on a node with running pods, until policy is known
 	Node       string       `json:"node,omitempty"`
 	Mode       string       `json:"mode,omitempty"` // enforcing mode
 	Problems   []Problem    `json:"problems,omitempty"`

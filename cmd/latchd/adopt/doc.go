@@ -10,5 +10,7 @@
 // the pod sends, and after it has translated what it receives. A node without connection tracking has none,
 // which is no error.
 //
+// Sandboxes is for who only has to know whether pods run at all.
+//
 // The package changes nothing: package reconcile decides, package enforce writes.
 package adopt

@@ -35,6 +35,28 @@ func Interfaces(addrs []netip.Addr) ([]state.Interface, error) {
 	return others(found, sandboxes)
 }
 
+// Sandboxes tells whether there is anything on the node that could be adopted. Call it in the node's network
+// namespace.
+func Sandboxes() (bool, error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return false, fmt.Errorf("list interfaces: %w", err)
+	}
+	routes, err := netlinksafe.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return false, fmt.Errorf("list routes: %w", err)
+	}
+	ends := map[int]bool{}
+	for _, r := range routes {
+		if leadsToOne(r) {
+			ends[r.LinkIndex] = true
+		}
+	}
+	return slices.ContainsFunc(links, func(l netlink.Link) bool {
+		return l.Type() == "veth" && l.Attrs().NetNsID >= 0 && ends[l.Attrs().Index]
+	}), nil
+}
+
 func withAddr(link netlink.Link, addr netip.Addr) state.Interface {
 	in := state.Interface{Ifindex: link.Attrs().Index, Name: link.Attrs().Name}
 	if addr.Is4() {

@@ -44,7 +44,18 @@ func enslave(device, bridge string) error {
 func TestInterfaces(t *testing.T) {
 	testenv.RequireRoot(t)
 	g := testenv.Ground(t)
+	sandboxes := func(want bool) {
+		t.Helper()
+		g.Node.MustDo(t, func() error {
+			if got, err := Sandboxes(); err != nil || got != want {
+				t.Errorf("sandboxes: %v (%v), want %v", got, err, want)
+			}
+			return nil
+		})
+	}
+	sandboxes(false) // though the node's own interface is a veth, too
 	p := g.Pod(t, testenv.PodA)
+	sandboxes(true)
 	second := g.Pod(t, testenv.PodSpec{Namespace: "t1", Name: "second", Addr4: "10.0.1.21"})
 	g.Node.MustDo(t, func() error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "here0"}, PeerName: "here1"})

@@ -3,10 +3,14 @@ package install
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/latch-cni/latch/cmd/latchd/adopt"
 	"github.com/latch-cni/latch/shared/foreign"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // Options of Install.
@@ -32,6 +36,9 @@ func Install(o Options) error {
 	if err := os.MkdirAll(o.ConfDir, 0o755); err != nil {
 		return fmt.Errorf("make folder of CNI configurations: %w", err)
 	}
+	if err := o.arrive(); err != nil {
+		return fmt.Errorf("see whether pods run already: %w", err)
+	}
 	if err := errors.Join(sweep(o.ConfDir), sweep(o.BinDir)); err != nil {
 		return fmt.Errorf("sweep what a killed process left: %w", err)
 	}
@@ -46,6 +53,25 @@ func Install(o Options) error {
 		return nil
 	}
 	return err
+}
+
+// arrive notes, before the runtime can ask the plugin, that Latch comes to a node with running pods: the node
+// must not be taken for not ready, and its pods out of their Services, while latchd starts. That Latch is new
+// here is known by its binary, which outlives a reboot and not an uninstall; and by the absence of a report.
+func (o Options) arrive() error {
+	if _, err := os.Stat(filepath.Join(o.BinDir, pluginType)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	store := state.New(o.StateDir)
+	if _, err := store.ReadStatus(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	running, err := adopt.Sandboxes()
+	if err != nil || !running {
+		return err
+	}
+	now := time.Now()
+	return store.WriteStatus(state.Status{Arrived: now, UpdatedAt: now, Message: "Latch was just installed, latchd has not started yet"})
 }
 
 func (o Options) copyPlugin() error {
