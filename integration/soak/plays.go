@@ -140,7 +140,7 @@ func playCapacity(ctx context.Context, o options, r *report) error {
 		{"100,000 peers", func() error { return capacity.Peers(ctx, o.stage(), 100_000, r.figure) }},
 		{"737 pods of 1,000 identifiers", func() error { return capacity.Pods(ctx, o.stage(), 737, 1000, r.figure) }},
 		{"slots exhausted", func() error { return capacity.Slots(ctx, o.stage(), bpf.MaxSlots-bpf.FirstSlot, r.figure) }},
-		{"leaks", func() error { return capacity.Leaks(ctx, o.stage(), o.Length, r.figure) }},
+		{"leaks", func() error { return capacity.Leaks(ctx, o.stage(), o.Length, leakPods(o.Length), r.figure) }},
 	} {
 		if o.Match.MatchString(part.name) {
 			r.check(part.name, part.run())
@@ -148,6 +148,9 @@ func playCapacity(ctx context.Context, o options, r *report) error {
 	}
 	return nil
 }
+
+// leakPods is how many pods come and go at least: 10,000 in a run of ten minutes, which gives three to this.
+func leakPods(length time.Duration) int { return max(50, int(10_000*length/(3*time.Minute))) }
 
 func playOverload(ctx context.Context, o options, r *report) error {
 	const rate = 50_000

@@ -56,6 +56,8 @@ type Enforcer struct {
 	cacheMu sync.Mutex
 	content map[uint32]cached
 	freed   map[uint32]time.Time
+	opened  time.Time // the objects
+	grace   grace
 
 	deep deepBudget
 	seen seen
@@ -161,6 +163,7 @@ func (e *Enforcer) reopen(ctx context.Context) error {
 	e.cacheMu.Lock()
 	clear(e.content)
 	clear(e.freed)
+	e.opened = time.Now()
 	e.cacheMu.Unlock()
 	return nil
 }

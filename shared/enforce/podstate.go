@@ -180,6 +180,9 @@ func (e *Enforcer) contentOf(o *objects, slot uint32) (*rules.Content, error) {
 	if ok && c.hash == o.slotHash(slot) {
 		return c.content, nil
 	}
+	if ok {
+		e.noteFreed(slot) // by somebody else
+	}
 	return o.tables.Read(slot)
 }
 
@@ -202,13 +205,17 @@ func (e *Enforcer) noteFreed(slot uint32) {
 	e.freed[slot] = time.Now()
 }
 
-// waitFreed makes sure that no program reads what the slot's last update freed. A slot that this
-// process has not updated may have been updated by another one a moment ago.
+// waitFreed makes sure that no program reads what the slot's last update freed. A slot that this process has
+// not updated may have been updated by another one, a moment before this one opened the objects or, when it
+// is not what this one has left there, a moment ago.
 func (e *Enforcer) waitFreed(slot uint32) {
 	e.cacheMu.Lock()
 	at, ok := e.freed[slot]
+	if !ok {
+		at = e.opened
+	}
 	e.cacheMu.Unlock()
-	if !ok || time.Since(at) < time.Second {
-		quiesce()
+	if time.Since(at) < time.Second {
+		e.grace.after(at)
 	}
 }

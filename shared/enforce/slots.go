@@ -146,15 +146,15 @@ func (e *Enforcer) update(o *objects, slot uint32, want *policy.Rules) (*rules.C
 	o.setSlotHash(slot, [32]byte{})
 	e.forget(slot)
 	next, err := u.Run()
+	if u.Frees() {
+		e.noteFreed(slot) // also when it was taken back
+	}
 	if err != nil {
 		if back, readErr := o.tables.Read(slot); readErr == nil && back.Rules.Hash() == content.Rules.Hash() {
 			o.renew(slot) // for flows that what is taken back has admitted
 			o.setSlotHash(slot, hash)
 		}
 		return nil, err
-	}
-	if u.Frees() {
-		e.noteFreed(slot)
 	}
 	return next, nil
 }
@@ -227,7 +227,7 @@ func (e *Enforcer) freeSlots(o *objects, id [16]byte, keep map[uint32]bool) erro
 		return err
 	}
 	free = slices.DeleteFunc(free, func(slot uint32) bool { return bound[slot] })
-	quiesce() // packets that read pod_state before the pods were moved are through
+	e.grace.after(time.Now()) // packets that read pod_state before the pods were moved are through
 	var errs []error
 	for _, slot := range free {
 		errs = append(errs, e.release(o, slot))

@@ -11,13 +11,16 @@ import (
 	"github.com/latch-cni/latch/shared/policy"
 )
 
-// Room that a fresh map gets on top of what it holds, so that edits fit without a new slot.
+// Room that a fresh map gets on top of what it holds, so that edits fit without a new slot: another one
+// waits for readers five times. New entries come before old ones go, so what is small has room for all of its
+// entries to change at once.
 const (
-	spareEntries = 16 // at least; else an eighth
+	spareEntries = 16  // at least; else an eighth
+	spareAll     = 256 // up to so many as many again
 	spareBlocks  = 4
 )
 
-func withSpare(n, spare int) uint32 { return uint32(n + max(spare, n/8)) }
+func withSpare(n, spare int) uint32 { return uint32(n + max(spare, n/8, min(n, spareAll))) }
 
 // Fill writes rules into a slot to which nothing is bound. Whatever the slot held is replaced. On
 // error the slot holds nothing that may be used; the caller must not mark it complete. The slot's

@@ -56,8 +56,13 @@ func inner(outer *ebpf.Map, slot uint32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// clearInner removes a slot's inner map from an outer one. Absent is fine.
+// clearInner removes a slot's inner map from an outer one. Absent is fine; it is asked for first, since before
+// Linux 6.8 a delete waits for readers also when there is nothing to delete.
 func clearInner(outer *ebpf.Map, slot uint32) error {
+	var id uint32
+	if err := outer.Lookup(slot, &id); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
 	if err := outer.Delete(slot); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("clear inner map %d of %s: %w", slot, outer, err)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/latch-cni/latch/shared/state"
 )
 
-// Leaks starts and ends pods, one in ten without DEL, for a length of time, and compares what is held after
-// with what was before.
-func Leaks(ctx context.Context, o stage.Options, length time.Duration, tell Figure) (err error) {
+// Leaks starts and ends pods, one in ten without DEL, for a length of time and at least so many, and compares
+// what is held after with what was before.
+func Leaks(ctx context.Context, o stage.Options, length time.Duration, least int, tell Figure) (err error) {
 	o.Latchd = append(o.Latchd, "--audit-period", "1s")
 	s, err := stage.New(ctx, o)
 	if err != nil {
@@ -52,7 +52,7 @@ func Leaks(ctx context.Context, o stage.Options, length time.Duration, tell Figu
 	if err != nil {
 		return err
 	}
-	n, err := round(time.Now().Add(length), 50)
+	n, err := round(time.Now().Add(length), least)
 	if err != nil {
 		return err
 	}
