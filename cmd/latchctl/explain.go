@@ -99,6 +99,9 @@ func explanation(w io.Writer, x view.Explanation) {
 		judgedRow("ingress", x.To, x.Ingress))
 	consideredTable(w, "egress", x.Egress)
 	consideredTable(w, "ingress", x.Ingress)
+	if x.Egress.Guarded {
+		fmt.Fprintf(w, "\negress, %s: what it sends from addresses that are not its own is dropped (antiSpoof)\n", x.From.Pod)
+	}
 	for _, warning := range x.Warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warning)
 	}

@@ -100,6 +100,9 @@ func interfaceLine(in view.Interface) string {
 	if in.Addr6.IsValid() {
 		line += ", " + in.Addr6.String()
 	}
+	if in.Guarded {
+		line += ", sends from no other address (antiSpoof)"
+	}
 	if in.Slot != nil {
 		return line + fmt.Sprintf(", bound to slot %d", *in.Slot)
 	}

@@ -16,6 +16,7 @@ type podRules struct {
 	Pod        string      `json:"pod"`
 	Slot       uint32      `json:"slot"`
 	Generation uint32      `json:"generation"`
+	Guarded    bool        `json:"antiSpoof"` // on all of its interfaces: what it sends from other addresses is dropped, whatever the rules say
 	Rules      []view.Rule `json:"rules"`
 }
 
@@ -49,7 +50,7 @@ func (a *app) showRules(n *view.Node, args []string) error {
 	if err != nil {
 		return err
 	}
-	out := podRules{p.Key(), p.Slot, p.Generation, rules}
+	out := podRules{p.Key(), p.Slot, p.Generation, p.Guarded(), rules}
 	return a.print(out, func(w io.Writer) { out.table(w) })
 }
 
@@ -64,4 +65,7 @@ func (r podRules) table(w io.Writer) {
 		}
 	}
 	columns(w, rows...)
+	if r.Guarded {
+		fmt.Fprintln(w, "\nWhat the pod sends from addresses that are not its own is dropped, whatever the rules say (antiSpoof).")
+	}
 }

@@ -53,9 +53,11 @@ func TestVerifyMendsWhatWasChanged(t *testing.T) {
 			return nil
 		}},
 		{"pod id changed", func(_ *ground, _ *bpf.Slot, p *bpf.PodState) error { word(&p.Pod, 4711); return nil }},
+		{"antiSpoof taken away", func(_ *ground, _ *bpf.Slot, p *bpf.PodState) error { word(&p.Flags, 0); return nil }},
 		{"address changed", func(_ *ground, _ *bpf.Slot, p *bpf.PodState) error { word(&p.Addr4, 1); return nil }},
 	}
 	g := newGround(t)
+	g.iface.AntiSpoof = true
 	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {

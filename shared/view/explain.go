@@ -65,6 +65,7 @@ type Judged struct {
 	Slot       uint32   `json:"slot,omitempty"`
 	Generation uint32   `json:"generation,omitempty"`
 	Note       string   `json:"note,omitempty"` // on what the verdict depends beside rules
+	Guarded    bool     `json:"antiSpoof,omitempty"` // the pod sends, and from its own addresses only
 	// Considered are what would decide without the entry that does: entries of shorter prefixes around
 	// the address, the longest first, then what an address gets that no entry names.
 	Considered []Considered `json:"considered,omitempty"`
@@ -112,6 +113,7 @@ func (n *Node) Explain(q Query) (Explanation, error) {
 			x.Warnings = append(x.Warnings, n.differs(e)...)
 		}
 	}
+	x.Egress.Guarded = from.pod != nil && from.pod.interfaceOf(from.Address).Guarded
 	x.Verdict = verdictUnknown
 	for _, side := range []Judged{x.Egress, x.Ingress} {
 		if x.Verdict == policy.Deny.String() || side.Verdict == verdictUnknown {

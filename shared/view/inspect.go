@@ -158,6 +158,7 @@ func (x *inspector) binding(out *Interface, in state.Interface, slot uint32) {
 		return
 	}
 	out.Bound, out.Slot = true, &bound.Slot
+	out.Guarded = bound.Flags&bpf.PodAntispoof != 0
 	x.pod.Slot = bound.Slot
 	if bound.Pod != in.PodID {
 		x.problem(KindBinding, in.Name, "bound as pod id %d, recorded as %d", bound.Pod, in.PodID)
@@ -167,6 +168,9 @@ func (x *inspector) binding(out *Interface, in state.Interface, slot uint32) {
 	}
 	if bound.Addr4 != bpf.Addr4(in.Addr4) || (in.Addr6.Is6() && bound.Addr6 != in.Addr6.As16()) {
 		x.problem(KindBinding, in.Name, "bound with other addresses than recorded")
+	}
+	if out.Guarded != in.AntiSpoof {
+		x.problem(KindBinding, in.Name, "antiSpoof is %v, recorded as %v", out.Guarded, in.AntiSpoof)
 	}
 }
 

@@ -73,6 +73,7 @@ type Interface struct {
 	Addr4   netip.Addr `json:"addr4,omitzero"`
 	Addr6   netip.Addr `json:"addr6,omitzero"`
 	Bound   bool       `json:"bound"`          // it has a pod_state
+	Guarded bool       `json:"antiSpoof"`      // what it sends from other addresses is dropped
 	Slot    *uint32    `json:"slot,omitempty"` // in its pod_state
 	ToPod   Hook       `json:"toPod"`          // what it is sent: the pod's ingress
 	FromPod Hook       `json:"fromPod"`        // what it sends: the pod's egress
@@ -89,6 +90,11 @@ type Hook struct {
 
 // Key is "namespace/name".
 func (p Pod) Key() string { return p.Namespace + "/" + p.Name }
+
+// Guarded tells whether the pod sends from its own addresses only, on all interfaces.
+func (p Pod) Guarded() bool {
+	return len(p.Interfaces) > 0 && !slices.ContainsFunc(p.Interfaces, func(in Interface) bool { return !in.Guarded })
+}
 
 // Addrs are the addresses of all interfaces.
 func (p Pod) Addrs() []netip.Addr {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/pins"
@@ -70,6 +71,9 @@ func TestDivergence(t *testing.T) {
 		}, view.KindBinding},
 		{"bound to other rules", func(g *ground) error {
 			return g.editPodState(func(words []uint32) { words[1] = 0 })
+		}, view.KindBinding},
+		{"the source check is put on", func(g *ground) error {
+			return g.editPodState(func(words []uint32) { words[3] = bpf.PodAntispoof })
 		}, view.KindBinding},
 		{"an attachment was begun and not finished", func(g *ground) error {
 			return g.editAttachment(func(a *state.Attachment) { a.Phase = state.PhaseIntent })
