@@ -64,7 +64,7 @@ type Judged struct {
 	Ports      []string `json:"ports,omitempty"`  // of that entry, with this result
 	Slot       uint32   `json:"slot,omitempty"`
 	Generation uint32   `json:"generation,omitempty"`
-	Note       string   `json:"note,omitempty"` // on what the verdict depends beside rules
+	Note       string   `json:"note,omitempty"`      // on what the verdict depends beside rules
 	Guarded    bool     `json:"antiSpoof,omitempty"` // the pod sends, and from its own addresses only
 	// Considered are what would decide without the entry that does: entries of shorter prefixes around
 	// the address, the longest first, then what an address gets that no entry names.
