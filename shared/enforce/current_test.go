@@ -67,3 +67,22 @@ func (g *ground) interfaceOf(container string) state.Interface {
 	}
 	return a.Interfaces[0]
 }
+
+// What a run that began on the old objects remembers says nothing about the slots of new ones.
+func TestContentIsOfOneGenerationOfObjects(t *testing.T) {
+	g := newGround(t)
+	slot := g.apply(Request{Identifier: idA, Create: allowPorts(openPort)}).Create.Slot
+	old := g.e.objects
+	content, err := g.e.contentOf(old, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.e.reopen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer old.close()
+	g.e.remember(old, slot, old.slotHash(slot), content) // its last step comes after the change
+	if got, err := g.e.contentOf(g.e.objects, slot); err != nil || got == content {
+		t.Errorf("content of other objects is believed, error %v", err)
+	}
+}

@@ -79,6 +79,7 @@ type objects struct {
 
 // cached is the content of a slot as this process wrote it last.
 type cached struct {
+	objects *objects // other ones may hold equal rules with their port sets elsewhere
 	hash    [32]byte
 	content *rules.Content
 }

@@ -177,7 +177,7 @@ func (e *Enforcer) contentOf(o *objects, slot uint32) (*rules.Content, error) {
 	e.cacheMu.Lock()
 	c, ok := e.content[slot]
 	e.cacheMu.Unlock()
-	if ok && c.hash == o.slotHash(slot) {
+	if ok && c.objects == o && c.hash == o.slotHash(slot) {
 		return c.content, nil
 	}
 	if ok {
@@ -186,10 +186,10 @@ func (e *Enforcer) contentOf(o *objects, slot uint32) (*rules.Content, error) {
 	return o.tables.Read(slot)
 }
 
-func (e *Enforcer) remember(slot uint32, hash [32]byte, content *rules.Content) {
+func (e *Enforcer) remember(o *objects, slot uint32, hash [32]byte, content *rules.Content) {
 	e.cacheMu.Lock()
 	defer e.cacheMu.Unlock()
-	e.content[slot] = cached{hash, content}
+	e.content[slot] = cached{o, hash, content}
 }
 
 func (e *Enforcer) forget(slot uint32) {

@@ -117,7 +117,7 @@ func (a *application) complete(context.Context) error {
 		generation := a.o.renew(p.ref.Slot)
 		a.o.setSlotHash(p.ref.Slot, p.hash)
 		atomic.StoreUint32(&a.o.slots.At(int(p.ref.Slot)).Flags, bpf.SlotUsed|bpf.SlotComplete)
-		a.e.remember(p.ref.Slot, p.hash, p.content)
+		a.e.remember(a.o, p.ref.Slot, p.hash, p.content)
 		p.ref.Hash, p.ref.Generation = hex.EncodeToString(p.hash[:]), generation
 		p.ref.Sources, p.ref.Since = p.rules.Sources, time.Now()
 	}
