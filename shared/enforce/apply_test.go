@@ -14,6 +14,7 @@ import (
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 var ctx = context.Background()
@@ -22,6 +23,9 @@ var ctx = context.Background()
 func TestLadder(t *testing.T) {
 	for _, mode := range []attach.Mode{attach.ModeClsact, attach.ModeTCX, attach.ModeAuto} {
 		t.Run(string(mode), func(t *testing.T) {
+			if mode == attach.ModeTCX {
+				testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
+			}
 			g := newGround(t)
 			g.e.cfg.AttachMode = mode
 			g.wantVerdicts("before anything", true, true)
@@ -59,6 +63,9 @@ func (g *ground) forget(id identity.Identifier) {
 
 func TestDetachLeavesTheInterfaceOpenAndClean(t *testing.T) {
 	for _, mode := range []attach.Mode{attach.ModeClsact, attach.ModeTCX} {
+		if mode == attach.ModeTCX {
+			testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
+		}
 		g := newGround(t)
 		g.e.cfg.AttachMode = mode
 		g.apply(Request{Identifier: idA, Create: allowPorts(), Bind: []state.Attachment{attachment(g.iface)}})
