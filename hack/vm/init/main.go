@@ -1,6 +1,6 @@
 // Command init is process 1 of a virtual machine with another kernel. It mounts what a test on the
 // kernel needs, loads modules, runs every NAME.test in /tests one after the other with the arguments in
-// /args and in NAME.test.args, and powers off. The last line on the console is "tests exit N", N being how
+// NAME.test.args and in /args, and powers off. The last line on the console is "tests exit N", N being how
 // many failed.
 package main
 
@@ -112,7 +112,7 @@ func runTests(dir, argsFile string) (failed int, err error) {
 		if err != nil && !os.IsNotExist(err) {
 			return failed, err
 		}
-		cmd := exec.Command(filepath.Join(dir, t.Name()), slices.Concat(strings.Fields(string(args)), strings.Fields(string(own)))...)
+		cmd := exec.Command(filepath.Join(dir, t.Name()), slices.Concat(strings.Fields(string(own)), strings.Fields(string(args)))...) // a -test.run of the caller wins
 		cmd.Dir = "/tmp"
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.Env = []string{"PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp"}
