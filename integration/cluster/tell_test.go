@@ -13,7 +13,7 @@ import (
 )
 
 // told bounds the time until an Event: latchd waits whether something lasts.
-const told = 20 * time.Second
+const told = time.Minute
 
 // event is an Event of the API server.
 type event struct {
@@ -130,7 +130,7 @@ func testEvents(t *testing.T, cp *controlPlane) {
 }
 
 // condition is what the API server has of a pod's.
-type condition struct{ Type, Status, Reason, Message, LastTransitionTime string }
+type condition struct{ Type, Status, Reason, Message string }
 
 func (p *pod) condition() condition {
 	p.n.t.Helper()
@@ -146,16 +146,14 @@ func (p *pod) condition() condition {
 	return condition{}
 }
 
-func (p *pod) awaitCondition(status, reason string) condition {
+func (p *pod) awaitCondition(status, reason string) {
 	p.n.t.Helper()
-	var c condition
 	p.n.eventually(told, func() error {
-		if c = p.condition(); c.Status != status || c.Reason != reason {
+		if c := p.condition(); c.Status != status || c.Reason != reason {
 			return fmt.Errorf("condition %+v, want %s for %s", c, status, reason)
 		}
 		return nil
 	})
-	return c
 }
 
 // testCondition follows the condition of pods, under the rights of conf/pod-condition.
@@ -172,17 +170,8 @@ func testCondition(t *testing.T, cp *controlPlane) {
 		t.Fatalf("condition %+v without the right to write it", c)
 	}
 	cp.applyFile(t, "../../conf/pod-condition/rbac.yaml")
-	first := a.awaitCondition("True", "Enforced")
-
-	// Changes that come into force at once do not show.
-	open := n.newPolicy("open", object{"app": "a"}).from(8080, nodeAddrs...).apply()
-	for i := range 3 {
-		open.from(8081+i, nodeAddrs...).applyEndpoint()
-		time.Sleep(700 * time.Millisecond)
-	}
-	if c := a.awaitCondition("True", "Enforced"); c.LastTransitionTime != first.LastTransitionTime {
-		t.Errorf("the condition went to and fro: %+v, then %+v", first, c)
-	}
+	a.awaitCondition("True", "Enforced")
+	n.newPolicy("open", object{"app": "a"}).from(8080, nodeAddrs...).apply()
 
 	// The kernel does not hold what cannot be put into it.
 	b := n.pod("b", object{"app": "b"}).add()
@@ -203,14 +192,16 @@ func testCondition(t *testing.T, cp *controlPlane) {
 	pending.applyEndpoint()
 	c.awaitCondition("True", "Enforced")
 
-	// A restart finds the conditions as they are.
-	before := b.condition()
+	// Without latchd it stays as it is, and the next one goes on with it.
 	n.must(n.StopLatchd())
-	n.start()
-	time.Sleep(3 * time.Second)
-	if now := b.condition(); now != before {
-		t.Errorf("a restart changed the condition: %+v, then %+v", before, now)
+	if now := b.condition(); now.Status != "True" {
+		t.Errorf("condition %+v without latchd", now)
 	}
+	pending.remove()
+	pending.applyPolicy()
+	n.start()
+	c.awaitCondition("False", "PolicyPending")
+	b.awaitCondition("True", "Enforced")
 
 	// A successor of the name gets its own.
 	b.forget()
