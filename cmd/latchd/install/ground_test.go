@@ -59,7 +59,14 @@ func (g *ground) remove(name string) {
 // run starts a follower that ends with the test.
 func (g *ground) run() *Follower {
 	g.t.Helper()
+	return g.runFor(grace)
+}
+
+// runFor is run with another time for which a primary may be gone.
+func (g *ground) runFor(grace time.Duration) *Follower {
+	g.t.Helper()
 	f := NewFollower(g.cfg)
+	f.grace = grace
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Run(ctx) })
