@@ -85,3 +85,40 @@ func TestR5ObjectGoneBeforeSandbox(t *testing.T) {
 	b.del()
 	b.end()
 }
+
+// A client that terminates leaves the policy's peers: what it opens from now on is denied, what it has open
+// goes on within the grace. And a pod of the same name, but with labels that no policy selects, is open from
+// its first packet on, whatever its predecessor had.
+func TestR5ClientTerminatesAndPodIsReplaced(t *testing.T) {
+	g := newGround(t, options{latchd: []string{"--grace", "60s", "--audit-period", "1s"}})
+	b := g.pod("B", testenv.PodB)
+	b.publish(nil)
+	g.apply("t1/n app=b I\nI A tcp/8080")
+	b.add()
+	a := g.start("A", testenv.PodA)
+	g.start("C", testenv.PodC)
+	g.listen("B", 8080)
+	stream := g.stream("A", 45000, "B", 8080, 100*time.Millisecond)
+	g.expect("start", "C > B tcp/8080 : deny\nA > B tcp/8080 : allow")
+
+	g.write(a.file(), a.manifest(nil, map[string]any{"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}))
+	g.apply("t1/n app=b I")
+	const shut = "A > B tcp/8080 : deny\nC > B tcp/8080 : deny"
+	g.becomes("7: A terminates and is no peer any more", shut)
+	g.expect("7", shut)
+	time.Sleep(3 * time.Second)
+	g.flowing("7: within the grace", stream, 2*time.Second)
+	g.expect("7: while its stream goes on", shut)
+	g.healthy()
+	for _, s := range stream {
+		s.close()
+	}
+
+	b.gone()
+	job := g.pod("B", testenv.PodB)
+	job.uid = "uid-job"
+	job.publish(map[string]string{"app": "free", "job-name": "b"})
+	job.add()
+	g.expect("8: re-created as app=free", "C > B tcp/8080 : allow\nA > B tcp/8080 : allow")
+	g.healthy()
+}
