@@ -20,7 +20,7 @@ const (
 	sharePart = 4
 	spillPart = 8
 	eventPart = 16
-	eventSize = 96 // bytes in the ring
+	eventSize = 80 // bytes in the ring
 )
 
 // Sizes are the sizes of the maps that have a choice. 0 = default.

@@ -17,7 +17,7 @@ import (
 // every scalar of a program with calls for precise, and walks more.
 const (
 	maxVerified    = 50000
-	maxVerifiedOld = 160000
+	maxVerifiedOld = 250000
 )
 
 func TestVerifiedInstructions(t *testing.T) {

@@ -44,7 +44,9 @@ func TestFloodOfFragments(t *testing.T) {
 		r.want("deny policy", bpf.Egress, cut(81, flood-1)[0])
 		r.want("deny fragment", bpf.Egress, cut(80, flood-1)[1])
 		// What has spilled does not shadow what it sends later, nor the other way round.
-		r.want("allow over-share", bpf.Egress, cut(80, 0)[0])
+		if got := r.run(bpf.Egress, cut(80, 0)[0]); !got.allow || (windows(began) == 1 && got.reason != bpf.ReasonOverShare) {
+			t.Errorf("got %v beyond the share", got)
+		}
 		r.want("allow flow", bpf.Egress, cut(80, 0)[1])
 
 		r.pods.At(podIfindex).Pod = podID + 1
@@ -61,7 +63,7 @@ func TestFloodOfEvents(t *testing.T) {
 	defer rd.Close()
 	r.load(policy{onMiss: deny2})
 	r.node().Flags = bpf.NodeEventsDeny
-	const flood, few = 5000, 30 // the ring has room for 680
+	const few = 30 // the ring has room for 819
 	send := func(n int) {
 		t.Helper()
 		for range n {
@@ -70,16 +72,18 @@ func TestFloodOfEvents(t *testing.T) {
 			}
 		}
 	}
-	send(flood)
+	flood, lost := 0, func() uint64 { return r.counts()[bpf.CounterKey{Slot: bpf.CounterLostEvents, Dir: bpf.Egress}] }
+	for ; lost() == 0 && flood < 5000; flood += 20 {
+		send(20)
+	}
 	r.pods.At(podIfindex).Pod = podID + 1
 	send(few)
 	seen := map[uint32]int{}
 	for _, e := range readEvents(t, rd) {
 		seen[e.Pod]++
 	}
-	lost := r.counts()[bpf.CounterKey{Slot: bpf.CounterLostEvents, Dir: bpf.Egress}]
-	if seen[podID+1] != few || seen[podID] < 300 || int(lost) != flood-seen[podID] {
-		t.Errorf("%d of %d events of a quiet pod; %d of %d of the flooding one, %d counted as lost", seen[podID+1], few, seen[podID], flood, lost)
+	if seen[podID+1] != few || seen[podID] < 300 || seen[podID] > 700 || int(lost()) != flood-seen[podID] {
+		t.Errorf("%d of %d events of a quiet pod; %d of %d of the flooding one, %d counted as lost", seen[podID+1], few, seen[podID], flood, lost())
 	}
 	// With the ring read, nothing is lost.
 	r.pods.At(podIfindex).Pod = podID

@@ -96,10 +96,11 @@ func (g *ground) fateAs(from, to *end, frame, arriving []byte) string {
 	if err := from.out.Send(testenv.WithMAC(frame, from.mac, from.via)); err != nil {
 		return "cannot be sent: " + err.Error()
 	}
+	sent := time.Now()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
 		reasons := newDrops(before, g.drops())
 		if reasons != "" {
-			time.Sleep(time.Millisecond) // what has arrived is not what was dropped
+			time.Sleep(max(time.Millisecond, 2*time.Since(sent))) // what has arrived is not what was dropped
 		}
 		switch {
 		case to.await(d) > had+1:
