@@ -11,6 +11,8 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // The sandbox of these tests does not exist: entries are compared by path.
@@ -69,10 +71,10 @@ func TestReadListingRefusesAnotherNetns(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	eth0 := endpoint{Name: "eth0", Kind: "veth", Up: true, Host: hostEnd{Name: "eni1", Index: 11}}
-	net1 := endpoint{Name: "net1", Kind: "veth", Up: true, Host: hostEnd{Name: "veth2", Index: 12}}
-	macvlan := endpoint{Name: "eth0", Kind: "macvlan", Up: true, Err: errors.New("a macvlan interface")}
-	tunnel := endpoint{Name: "tunl0", Kind: "ipip", Err: errors.New("an ipip interface")}
+	eth0 := endpoint{Link: rtnl.Link{Name: "eth0", Kind: "veth", Up: true}, Host: hostEnd{Name: "eni1", Index: 11}}
+	net1 := endpoint{Link: rtnl.Link{Name: "net1", Kind: "veth", Up: true}, Host: hostEnd{Name: "veth2", Index: 12}}
+	macvlan := endpoint{Link: rtnl.Link{Name: "eth0", Kind: "macvlan", Up: true}, Err: errors.New("a macvlan interface")}
+	tunnel := endpoint{Link: rtnl.Link{Name: "tunl0", Kind: "ipip"}, Err: errors.New("an ipip interface")}
 	cases := []struct {
 		name  string
 		list  listing
@@ -136,7 +138,7 @@ func TestAddresses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			l := listing{addrs: map[string][]netip.Addr{"eth0": c.listed}}
-			got4, got6 := l.addresses(endpoint{Name: "eth0", Addrs: c.kernel})
+			got4, got6 := l.addresses(endpoint{Link: rtnl.Link{Name: "eth0"}, Addrs: c.kernel})
 			if got4 != c.want4 || got6 != c.want6 {
 				t.Errorf("addresses %v and %v, want %v and %v", got4, got6, c.want4, c.want6)
 			}

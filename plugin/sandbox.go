@@ -3,17 +3,15 @@ package plugin
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/latch-cni/latch/shared/rtnl"
 	"github.com/latch-cni/latch/shared/state"
 )
 
@@ -21,17 +19,11 @@ const kindVeth = "veth"
 
 // endpoint is an interface of the sandbox as the kernel knows it, with its end on the host.
 type endpoint struct {
-	Name  string
-	Index int
-	Kind  string
-	Up    bool
+	rtnl.Link
 	Addrs []netip.Addr
 
 	Host hostEnd
 	Err  error // why there is no Host
-
-	peer   int // ifindex of the peer, in the peer's network namespace
-	peerNS int // id of that namespace as the sandbox counts, -1 = the sandbox itself
 }
 
 // hostEnd is the interface of the host that the programs are attached to.
@@ -79,47 +71,40 @@ func findEndpoints(sandbox string) ([]endpoint, error) {
 		return nil, types.NewError(types.ErrInvalidNetNS, "open sandbox "+sandbox, err.Error())
 	}
 	defer func() { _ = netns.Close() }()
-
-	var found []endpoint
-	err = netns.Do(func(ns.NetNS) error {
-		found, err = listLinks()
-		return err
-	})
+	host, err := rtnl.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = host.Close() }()
+	found, err := listEndpoints(int(netns.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces of sandbox %s: %w", sandbox, err)
 	}
 	for i := range found {
-		found[i].Host, found[i].Err = findHostEnd(found[i], int(netns.Fd()))
+		found[i].Host, found[i].Err = findHostEnd(host, found[i], int(netns.Fd()))
 	}
 	return found, nil
 }
 
-// listLinks runs inside the sandbox.
-func listLinks() ([]endpoint, error) {
-	links, err := netlinksafe.LinkList()
+func listEndpoints(sandbox int) ([]endpoint, error) {
+	c, err := rtnl.DialIn(sandbox)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := netlinksafe.AddrList(nil, netlink.FAMILY_ALL)
+	defer func() { _ = c.Close() }()
+	links, err := c.Links()
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := c.Addrs()
 	if err != nil {
 		return nil, err
 	}
 	var found []endpoint
 	for _, link := range links {
-		attrs := link.Attrs()
-		if attrs.Flags&net.FlagLoopback != 0 {
-			continue
+		if !link.Loopback {
+			found = append(found, endpoint{Link: link, Addrs: addrs[link.Index]})
 		}
-		ep := endpoint{
-			Name: attrs.Name, Index: attrs.Index, Kind: link.Type(), Up: attrs.Flags&net.FlagUp != 0,
-			peer: attrs.ParentIndex, peerNS: attrs.NetNsID,
-		}
-		for _, addr := range addrs {
-			if a, ok := netip.AddrFromSlice(addr.IP); ok && addr.LinkIndex == attrs.Index {
-				ep.Addrs = append(ep.Addrs, a.Unmap())
-			}
-		}
-		found = append(found, ep)
 	}
 	return found, nil
 }
@@ -127,30 +112,28 @@ func listLinks() ([]endpoint, error) {
 // findHostEnd returns the other end of a veth, if that is on the host. Both ends have to name each
 // other: an ifindex alone means nothing across network namespaces, and the peer of a pod's veth can be
 // in a third one.
-func findHostEnd(ep endpoint, sandboxFd int) (hostEnd, error) {
+func findHostEnd(host *rtnl.Conn, ep endpoint, sandbox int) (hostEnd, error) {
 	if ep.Kind != kindVeth {
 		return hostEnd{}, fmt.Errorf("a %s interface has no end on the host where traffic could be filtered; only veth has", ep.Kind)
 	}
 	errElsewhere := errors.New("the other end of the veth is not in the host's network namespace")
-	if ep.peerNS < 0 {
+	if ep.PeerNS < 0 {
 		return hostEnd{}, errElsewhere
 	}
-	link, err := netlink.LinkByIndex(ep.peer)
-	var notFound netlink.LinkNotFoundError
-	if errors.As(err, &notFound) || errors.Is(err, unix.ENODEV) {
+	link, err := host.Link(ep.Peer)
+	if errors.Is(err, unix.ENODEV) {
 		return hostEnd{}, errElsewhere
 	}
 	if err != nil {
 		return hostEnd{}, fmt.Errorf("find the host end: %w", err)
 	}
 	// The kernel gives the sandbox its id on this side with the answer above, so this comes after it.
-	sandboxID, err := netlink.GetNetNsIdByFd(sandboxFd)
+	sandboxID, err := host.NamespaceID(sandbox)
 	if err != nil {
-		return hostEnd{}, fmt.Errorf("get id of the sandbox: %w", err)
+		return hostEnd{}, err
 	}
-	attrs := link.Attrs()
-	if link.Type() != kindVeth || attrs.ParentIndex != ep.Index || sandboxID < 0 || attrs.NetNsID != sandboxID {
+	if link.Kind != kindVeth || link.Peer != ep.Index || sandboxID < 0 || link.PeerNS != sandboxID {
 		return hostEnd{}, errElsewhere
 	}
-	return hostEnd{Name: attrs.Name, Index: attrs.Index}, nil
+	return hostEnd{Name: link.Name, Index: link.Index}, nil
 }

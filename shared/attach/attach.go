@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // Mode is a way to attach.
@@ -46,15 +48,22 @@ var (
 // what is left of the other mode. Returns an error that wraps ErrGone when there is no such interface,
 // ErrConflict, or ErrNotSupported; then whatever was attached before still is.
 func Attach(ifindex int, s Side, prog *ebpf.Program, m Mode, linkPin string) error {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return fmt.Errorf("attach %s to interface %d: %w", s, ifindex, err)
+	}
+	defer c.Close()
 	h := s.hook()
-	var err error
 	switch m {
 	case ModeAuto, "":
-		err = attachAuto(ifindex, h, s, prog, linkPin)
+		err = attachAuto(c, ifindex, h, s, prog, linkPin)
 	case ModeClsact:
-		err = useClsact(ifindex, h, s, prog, linkPin)
+		var ours ebpf.ProgramID
+		if ours, err = linkProgram(linkPin, ifindex, h); err == nil {
+			err = useClsact(c, ifindex, h, s, prog, linkPin, ours)
+		}
 	case ModeTCX:
-		err = useTCX(ifindex, h, s, prog, linkPin)
+		err = useTCX(c, ifindex, h, s, prog, linkPin)
 	default:
 		err = fmt.Errorf("mode %q", m)
 	}
@@ -77,54 +86,55 @@ func Promote(ifindex int, s Side, prog *ebpf.Program, linkPin string) error {
 // the promise of an uninstall without a trace. If another adds a qdisc and a filter, and we look
 // between the two, its filter is refused or lost: agents of this kind retry.
 func Detach(ifindex int, s Side, linkPin string) error {
-	err := errors.Join(endLink(linkPin, ifindex), endFilters(ifindex, s.hook(), true))
+	c, err := rtnl.Dial()
+	if err != nil {
+		return fmt.Errorf("detach %s from interface %d: %w", s, ifindex, err)
+	}
+	defer c.Close()
+	err = errors.Join(endLink(linkPin, ifindex), endFilters(c, ifindex, s.hook(), true))
 	if err != nil && !errors.Is(asGone(err), ErrGone) {
 		return fmt.Errorf("detach %s from interface %d: %w", s, ifindex, err)
 	}
 	return nil
 }
 
-func attachAuto(ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
-	alive, err := linkAlive(linkPin, ifindex, h)
-	if err != nil {
-		return err
-	}
-	if alive {
-		return useTCX(ifindex, h, s, prog, linkPin)
-	}
-	err = useClsact(ifindex, h, s, prog, linkPin)
-	if errors.Is(err, ErrConflict) && HaveTCX() == nil {
-		return useTCX(ifindex, h, s, prog, linkPin)
-	}
-	return err
-}
-
-// useClsact ends with our filter alone.
-func useClsact(ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+func attachAuto(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
 	ours, err := linkProgram(linkPin, ifindex, h)
 	if err != nil {
 		return err
 	}
-	ahead, err := tcxAhead(ifindex, h, ours)
+	if ours != 0 {
+		return useTCX(c, ifindex, h, s, prog, linkPin)
+	}
+	err = useClsact(c, ifindex, h, s, prog, linkPin, 0)
+	if errors.Is(err, ErrConflict) && HaveTCX() == nil {
+		return useTCX(c, ifindex, h, s, prog, linkPin)
+	}
+	return err
+}
+
+// useClsact ends with our filter alone. ours is the program of our link, which it takes the place of.
+func useClsact(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string, ours ebpf.ProgramID) error {
+	ahead, _, err := tcxAhead(ifindex, h, ours)
 	if err != nil {
 		return err
 	}
 	if len(ahead) > 0 {
 		return fmt.Errorf("%w: %s runs before any filter", ErrConflict, ahead[0])
 	}
-	if err := addFilter(ifindex, h, s, prog); err != nil {
+	if err := addFilter(c, ifindex, h, s, prog); err != nil {
 		return err
 	}
 	return endLink(linkPin, ifindex)
 }
 
 // useTCX ends with our link alone.
-func useTCX(ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+func useTCX(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
 	if err := HaveTCX(); err != nil {
 		return err
 	}
-	if err := addLink(ifindex, h, s, prog, linkPin); err != nil {
+	if err := addLink(c, ifindex, h, s, prog, linkPin); err != nil {
 		return err
 	}
-	return endFilters(ifindex, h, false)
+	return endFilters(c, ifindex, h, false)
 }

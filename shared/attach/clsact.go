@@ -3,11 +3,13 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cilium/ebpf"
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
-	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // Our filters lie at the first priority. Another agent owns handle 1 there and deletes filters by that
@@ -30,65 +32,70 @@ type filter struct {
 }
 
 // filters lists those that packets meet, in the order in which they run.
-func filters(ifindex int, h hook) ([]filter, error) {
-	kind, err := ingressQdisc(ifindex)
+func filters(c *rtnl.Conn, ifindex int, h hook) ([]filter, error) {
+	kind, err := ingressQdisc(c, ifindex)
 	if err != nil || kind == "" {
 		return nil, err
 	}
 	if kind != clsact && h != FromPod.hook() { // it has no hook on this side, but lists its filters there
 		return nil, nil
 	}
-	list, err := netlinksafe.FilterList(device(ifindex), h.parent)
+	return list(c, ifindex, h)
+}
+
+// list lists the filters of a hook that is there. A hook that is not there has none.
+func list(c *rtnl.Conn, ifindex int, h hook) ([]filter, error) {
+	msgs, err := c.Dump(unix.RTM_GETTFILTER, below(ifindex, h))
 	if err != nil {
 		return nil, fmt.Errorf("list filters: %w", err)
 	}
 	var found []filter
-	for _, f := range list {
-		a := f.Attrs()
-		if a.Chain != nil && *a.Chain != 0 { // entered by a jump from chain 0 only
-			continue
+	for _, m := range msgs {
+		f, runs, err := parseFilter(m)
+		if err != nil {
+			return nil, fmt.Errorf("list filters: %w", err)
 		}
-		e := filter{handle: a.Handle, priority: a.Priority, what: fmt.Sprintf("filter %s at priority %d handle %#x", f.Type(), a.Priority, a.Handle)}
-		if b, ok := f.(*netlink.BpfFilter); ok {
-			e.prog = ebpf.ProgramID(b.Id)
-			e.ours = a.Priority == priority && (a.Handle == handles[0] || a.Handle == handles[1])
-			e.name = b.Name
-			e.what += " " + b.Name
+		if runs {
+			found = append(found, f)
 		}
-		found = append(found, e)
 	}
 	return found, nil
 }
 
 // addFilter ends with one filter of ours, with this program, before all others.
-func addFilter(ifindex int, h hook, s Side, prog *ebpf.Program) error {
+func addFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program) error {
 	id, err := programID(prog)
 	if err != nil {
 		return err
 	}
-	if err := ensureClsact(ifindex); err != nil {
-		return err
-	}
-	found, err := filters(ifindex, h)
+	made, err := ensureClsact(c, ifindex)
 	if err != nil {
 		return err
 	}
+	var found []filter
+	if !made {
+		if found, err = list(c, ifindex, h); err != nil {
+			return err
+		}
+	}
 	var used uint32
 	switch {
-	case len(found) > 0 && found[0].ours && found[0].prog == id:
+	case len(found) == 0: // nobody to be behind
+		return putFilter(c, ifindex, h, s, prog, handles[0], unix.NLM_F_EXCL)
+	case found[0].ours && found[0].prog == id:
 		used = found[0].handle
-	case len(found) > 0 && found[0].ours: // in place, which keeps it first
+	case found[0].ours: // in place, which keeps it first
 		used = found[0].handle
-		err = putFilter(ifindex, h, s, prog, used, netlink.FilterReplace)
+		err = putFilter(c, ifindex, h, s, prog, used, 0)
 	default: // the newest filter of a priority runs first
-		if used, err = freeHandle(ifindex, h, found); err == nil {
-			err = putFilter(ifindex, h, s, prog, used, netlink.FilterAdd)
+		if used, err = freeHandle(c, ifindex, h, found); err == nil {
+			err = putFilter(c, ifindex, h, s, prog, used, unix.NLM_F_EXCL)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if found, err = filters(ifindex, h); err != nil {
+	if found, err = list(c, ifindex, h); err != nil {
 		return err
 	}
 	if len(found) == 0 || found[0].handle != used || found[0].prog != id {
@@ -96,7 +103,7 @@ func addFilter(ifindex int, h hook, s Side, prog *ebpf.Program) error {
 	}
 	for _, f := range found[1:] {
 		if f.ours {
-			err = errors.Join(err, delFilter(ifindex, h, f.handle))
+			err = errors.Join(err, delFilter(c, ifindex, h, priority, f.handle))
 		}
 	}
 	return err
@@ -104,7 +111,7 @@ func addFilter(ifindex int, h hook, s Side, prog *ebpf.Program) error {
 
 // freeHandle returns a handle of ours that is not in use. If both are, the one that runs last goes: it
 // judges no packet that the other has not.
-func freeHandle(ifindex int, h hook, found []filter) (uint32, error) {
+func freeHandle(c *rtnl.Conn, ifindex int, h hook, found []filter) (uint32, error) {
 	var used []uint32
 	for _, f := range found {
 		if f.ours {
@@ -118,17 +125,18 @@ func freeHandle(ifindex int, h hook, found []filter) (uint32, error) {
 		return handles[0] + handles[1] - used[0], nil
 	default:
 		last := used[len(used)-1]
-		return last, delFilter(ifindex, h, last)
+		return last, delFilter(c, ifindex, h, priority, last)
 	}
 }
 
-func putFilter(ifindex int, h hook, s Side, prog *ebpf.Program, handle uint32, put func(netlink.Filter) error) error {
-	err := put(&netlink.BpfFilter{
-		FilterAttrs:  filterAttrs(ifindex, h, handle),
-		Fd:           prog.FD(),
-		Name:         namePrefix + s.String(),
-		DirectAction: true,
-	})
+// putFilter adds a filter, with NLM_F_EXCL only where there is none of this handle.
+func putFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, handle uint32, flags uint16) error {
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	options.AddRtAttr(nl.TCA_BPF_FD, nl.Uint32Attr(uint32(prog.FD())))
+	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(namePrefix+s.String()))
+	options.AddRtAttr(nl.TCA_BPF_FLAGS, nl.Uint32Attr(nl.TCA_BPF_FLAG_ACT_DIRECT))
+	_, err := c.Do(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|flags, place(ifindex, h, priority, handle), kindBPF(), options)
+	runtime.KeepAlive(prog)
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT):
 		// Priority 1 is taken by filters of another kind or protocol, or the hook is shared by devices.
@@ -139,8 +147,8 @@ func putFilter(ifindex int, h hook, s Side, prog *ebpf.Program, handle uint32, p
 	return nil
 }
 
-func delFilter(ifindex int, h hook, handle uint32) error {
-	err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: filterAttrs(ifindex, h, handle)})
+func delFilter(c *rtnl.Conn, ifindex int, h hook, priority uint16, handle uint32) error {
+	_, err := c.Do(unix.RTM_DELTFILTER, 0, place(ifindex, h, priority, handle), kindBPF())
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete filter: %w", err)
 	}
@@ -148,30 +156,20 @@ func delFilter(ifindex int, h hook, handle uint32) error {
 }
 
 // endFilters removes our filters, and on request the qdisc if nothing is left below it.
-func endFilters(ifindex int, h hook, qdisc bool) error {
-	found, err := filters(ifindex, h)
+func endFilters(c *rtnl.Conn, ifindex int, h hook, qdisc bool) error {
+	found, err := filters(c, ifindex, h)
 	if err != nil {
 		return err
 	}
 	for _, f := range found {
 		if f.ours {
-			err = errors.Join(err, delFilter(ifindex, h, f.handle))
+			err = errors.Join(err, delFilter(c, ifindex, h, priority, f.handle))
 		}
 	}
 	if err != nil || !qdisc {
 		return err
 	}
-	return endClsact(ifindex)
-}
-
-func filterAttrs(ifindex int, h hook, handle uint32) netlink.FilterAttrs {
-	return netlink.FilterAttrs{
-		LinkIndex: ifindex, Parent: h.parent, Priority: priority, Handle: handle, Protocol: unix.ETH_P_ALL,
-	}
-}
-
-func device(ifindex int) netlink.Link {
-	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+	return endClsact(c, ifindex)
 }
 
 func describe(found []filter) string {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/rtnl"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -82,11 +83,27 @@ func (g *ground) wantEffective(s Side, p *ebpf.Program, m Mode) {
 	}
 }
 
+func qdiscKind(ifindex int) (string, error) {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	return ingressQdisc(c, ifindex)
+}
+
+func clsactOf(ifindex int) netlink.Qdisc {
+	return &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
+		QdiscType:  clsact,
+	}
+}
+
 // foreignFilter puts a program of somebody else on the hook.
 func (g *ground) foreignFilter(s Side, p *ebpf.Program, prio uint16, handle uint32) {
 	g.t.Helper()
 	err := g.in(func() error {
-		if err := netlink.QdiscAdd(qdisc(g.ifindex)); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := netlink.QdiscAdd(clsactOf(g.ifindex)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 		return netlink.FilterAdd(&netlink.BpfFilter{
@@ -180,7 +197,7 @@ func (g *ground) pinned() []string {
 func (g *ground) wantBare() {
 	g.t.Helper()
 	err := g.in(func() error {
-		kind, err := ingressQdisc(g.ifindex)
+		kind, err := qdiscKind(g.ifindex)
 		if err != nil || kind != "" {
 			return fmt.Errorf("qdisc %q: %w", kind, err)
 		}

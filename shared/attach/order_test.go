@@ -23,7 +23,7 @@ func TestNewestFilterRunsFirst(t *testing.T) {
 		g.foreignFilter(FromPod, third.Program, 1, 2)
 		var found []filter
 		err := g.in(func() (err error) {
-			found, err = filters(g.ifindex, FromPod.hook())
+			found, err = filtersOf(g.ifindex, FromPod.hook())
 			return err
 		})
 		if err != nil || len(found) != 3 {
@@ -133,7 +133,7 @@ func (g *ground) wantOurs(s Side, want int) {
 	g.t.Helper()
 	var found []filter
 	err := g.in(func() (err error) {
-		found, err = filters(g.ifindex, s.hook())
+		found, err = filtersOf(g.ifindex, s.hook())
 		return err
 	})
 	if err != nil {
@@ -233,7 +233,7 @@ func TestIngressQdiscInTheWay(t *testing.T) {
 	}
 	kind := ""
 	err = g.in(func() (err error) {
-		kind, err = ingressQdisc(g.ifindex)
+		kind, err = qdiscKind(g.ifindex)
 		return err
 	})
 	if kind != "ingress" || err != nil {
@@ -246,7 +246,7 @@ func TestOtherKindAtOurPriority(t *testing.T) {
 	testenv.RequireRoot(t)
 	g := newGround(t)
 	err := g.in(func() error {
-		if err := netlink.QdiscAdd(qdisc(g.ifindex)); err != nil {
+		if err := netlink.QdiscAdd(clsactOf(g.ifindex)); err != nil {
 			return err
 		}
 		return netlink.FilterAdd(acceptAll(g.ifindex, FromPod.hook().parent))

@@ -1,11 +1,9 @@
 package attach
 
 import (
-	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // Other is a filter of kind bpf that is not ours.
@@ -24,7 +22,7 @@ func (o Other) String() string {
 // Others lists the filters of kind bpf on one side of an interface that are not ours, in the order in
 // which they run. Returns an error that wraps ErrGone when there is no such interface.
 func Others(ifindex int, s Side) ([]Other, error) {
-	found, err := filters(ifindex, s.hook())
+	found, err := filtersOf(ifindex, s.hook())
 	if err != nil {
 		return nil, fmt.Errorf("list %s of interface %d: %w", s, ifindex, asGone(err))
 	}
@@ -59,12 +57,27 @@ func Evict(ifindex int, s Side, o Other, progs map[Side]uint32) error {
 		if f != o {
 			continue
 		}
-		attrs := filterAttrs(ifindex, s.hook(), o.Handle)
-		attrs.Priority = o.Priority
-		err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: attrs})
-		if err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := endFilter(ifindex, s.hook(), o.Priority, o.Handle); err != nil {
 			return fmt.Errorf("evict %s from %s of interface %d: %w", o, s, ifindex, asGone(err))
 		}
 	}
 	return nil
+}
+
+func filtersOf(ifindex int, h hook) ([]filter, error) {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return filters(c, ifindex, h)
+}
+
+func endFilter(ifindex int, h hook, priority uint16, handle uint32) error {
+	c, err := rtnl.Dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return delFilter(c, ifindex, h, priority, handle)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 )
 
 // Status is what the kernel has on one side of an interface.
@@ -28,25 +27,14 @@ func Query(ifindex int, s Side, progID uint32) (Status, error) {
 }
 
 func query(ifindex int, h hook, id ebpf.ProgramID) (Status, error) {
-	if _, err := netlink.LinkByIndex(ifindex); err != nil { // a list of filters of no device is just empty
-		return Status{}, err
-	}
-	links, err := tcxPrograms(ifindex, h)
+	ahead, isLink, err := tcxAhead(ifindex, h, id)
 	if err != nil {
 		return Status{}, err
 	}
-	for _, p := range links {
-		if p.ID != id {
-			continue
-		}
-		ahead, err := tcxAhead(ifindex, h, id)
-		return Status{Attached: true, Mode: ModeTCX, ProgID: uint32(id), Effective: len(ahead) == 0, Ahead: ahead}, err
+	if isLink {
+		return Status{Attached: true, Mode: ModeTCX, ProgID: uint32(id), Effective: len(ahead) == 0, Ahead: ahead}, nil
 	}
-	found, err := filters(ifindex, h)
-	if err != nil {
-		return Status{}, err
-	}
-	ahead, err := tcxAhead(ifindex, h, 0)
+	found, err := filtersOf(ifindex, h)
 	if err != nil {
 		return Status{}, err
 	}
@@ -66,11 +54,11 @@ func query(ifindex int, h hook, id ebpf.ProgramID) (Status, error) {
 // Occupied names what is on one side of an interface, ours included, in the order in which it runs. It
 // is for people.
 func Occupied(ifindex int, s Side) ([]string, error) {
-	all, err := tcxAhead(ifindex, s.hook(), 0)
+	all, _, err := tcxAhead(ifindex, s.hook(), 0)
 	if err != nil {
 		return nil, fmt.Errorf("list %s of interface %d: %w", s, ifindex, asGone(err))
 	}
-	found, err := filters(ifindex, s.hook())
+	found, err := filtersOf(ifindex, s.hook())
 	if err != nil {
 		return nil, fmt.Errorf("list %s of interface %d: %w", s, ifindex, asGone(err))
 	}

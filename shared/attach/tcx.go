@@ -12,6 +12,7 @@ import (
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // HaveTCX returns nil if the kernel has tcx, else an error that wraps ErrNotSupported.
@@ -64,11 +65,6 @@ func openLink(pin string, ifindex int, h hook) (*attached, error) {
 	return &attached{Link: l, prog: info.Program}, nil
 }
 
-func linkAlive(pin string, ifindex int, h hook) (bool, error) {
-	id, err := linkProgram(pin, ifindex, h)
-	return id != 0, err
-}
-
 // linkProgram returns the program of our link, 0 if there is no live link.
 func linkProgram(pin string, ifindex int, h hook) (ebpf.ProgramID, error) {
 	l, err := openLink(pin, ifindex, h)
@@ -80,7 +76,7 @@ func linkProgram(pin string, ifindex int, h hook) (ebpf.ProgramID, error) {
 }
 
 // addLink ends with our link, with this program, before all others, pinned.
-func addLink(ifindex int, h hook, s Side, prog *ebpf.Program, pin string) error {
+func addLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, pin string) error {
 	if pin == "" {
 		return errors.New("tcx needs a place to pin its link")
 	}
@@ -93,7 +89,7 @@ func addLink(ifindex int, h hook, s Side, prog *ebpf.Program, pin string) error 
 		return err
 	}
 	if l == nil {
-		return newLink(ifindex, h, s, prog, id, pin)
+		return newLink(c, ifindex, h, s, prog, id, pin)
 	}
 	defer l.Close()
 	if l.prog != id {
@@ -101,23 +97,23 @@ func addLink(ifindex int, h hook, s Side, prog *ebpf.Program, pin string) error 
 			return fmt.Errorf("update link %s: %w", pin, err)
 		}
 	}
-	ahead, err := tcxAhead(ifindex, h, id)
+	ahead, _, err := tcxAhead(ifindex, h, id)
 	if err != nil || len(ahead) == 0 {
 		return err
 	}
 	// A program cannot be on one hook twice, so the link must leave before it comes to the front. A
 	// filter stands in for it; useTCX removes it.
-	if err := addFilter(ifindex, h, s, prog); err != nil {
+	if err := addFilter(c, ifindex, h, s, prog); err != nil {
 		return fmt.Errorf("%w: behind %s, and nothing can stand in for the link: %w", ErrConflict, ahead[0], err)
 	}
 	if err := l.Detach(); err != nil {
 		return fmt.Errorf("detach link %s: %w", pin, err)
 	}
-	return newLink(ifindex, h, s, prog, id, pin)
+	return newLink(c, ifindex, h, s, prog, id, pin)
 }
 
 // newLink makes a link at the head, and pins it in place of a dead one.
-func newLink(ifindex int, h hook, s Side, prog *ebpf.Program, id ebpf.ProgramID, pin string) error {
+func newLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, id ebpf.ProgramID, pin string) error {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: h.tcx, Anchor: link.Head()})
 	known := errors.Is(err, unix.EEXIST)
 	if known {
@@ -135,9 +131,9 @@ func newLink(ifindex int, h hook, s Side, prog *ebpf.Program, id ebpf.ProgramID,
 		return err
 	}
 	if known { // wherever it is in the list
-		return addLink(ifindex, h, s, prog, pin)
+		return addLink(c, ifindex, h, s, prog, pin)
 	}
-	ahead, err := tcxAhead(ifindex, h, id)
+	ahead, _, err := tcxAhead(ifindex, h, id)
 	if err == nil && len(ahead) > 0 {
 		err = fmt.Errorf("%w: behind %s", ErrConflict, ahead[0])
 	}
@@ -189,10 +185,10 @@ func endLink(pin string, ifindex int) error {
 
 // tcxPrograms lists the programs of the hook in the order in which they run.
 func tcxPrograms(ifindex int, h hook) ([]link.AttachedProgram, error) {
-	if HaveTCX() != nil {
+	r, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.tcx})
+	if err != nil && HaveTCX() != nil {
 		return nil, nil
 	}
-	r, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.tcx})
 	if err != nil {
 		return nil, fmt.Errorf("tcx: %w", err)
 	}
@@ -200,19 +196,18 @@ func tcxPrograms(ifindex int, h hook) ([]link.AttachedProgram, error) {
 }
 
 // tcxAhead names the programs that run before ours: all of them if ours is not there.
-func tcxAhead(ifindex int, h hook, ours ebpf.ProgramID) ([]string, error) {
+func tcxAhead(ifindex int, h hook, ours ebpf.ProgramID) (ahead []string, there bool, err error) {
 	list, err := tcxPrograms(ifindex, h)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var ahead []string
 	for _, p := range list {
 		if p.ID == ours {
-			break
+			return ahead, true, nil
 		}
 		ahead = append(ahead, fmt.Sprintf("tcx program %s (id %d)", programName(p.ID), p.ID))
 	}
-	return ahead, nil
+	return ahead, false, nil
 }
 
 func programID(p *ebpf.Program) (ebpf.ProgramID, error) { return bpf.ProgramID(p) }

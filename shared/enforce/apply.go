@@ -79,6 +79,9 @@ func (r Repair) String() string { return r.What }
 // nor in the kernel; attach.ErrGone when an interface of Bind does not exist.
 func (e *Enforcer) Apply(ctx context.Context, held *lock.Held, req Request) (Result, error) {
 	lock.MustCover(held, req.Identifier)
+	if e.cfg.BindOnly && req.Create != nil {
+		return Result{}, errors.New("rules given to an enforcer that only binds")
+	}
 	o, err := e.current(ctx)
 	if err != nil {
 		return Result{}, err
@@ -235,14 +238,14 @@ func (a *application) attachMember(m *member, sides ...attach.Side) error {
 func (a *application) attachInterface(m *member, in *state.Interface, sides []attach.Side) error {
 	for _, side := range sides {
 		prog := a.o.progs[side.String()]
-		before, err := a.o.query(*in, side)
-		if err != nil {
-			return err
-		}
-		if before.Attached && before.Effective {
-			continue
-		}
 		if m.Phase == state.PhaseEnforced {
+			before, err := a.o.query(*in, side)
+			if err != nil {
+				return err
+			}
+			if before.Attached && before.Effective {
+				continue
+			}
 			a.mendedOn(in.Name, "%s: %s was not in force", in.Name, side)
 		}
 		// In mode auto an interface stays as it is attached, unless it takes another way to be in front.
