@@ -109,6 +109,7 @@ func (c *call) enforcer() enforce.Config {
 		StateDir:    c.conf.StateDir,
 		AttachMode:  c.conf.AttachMode,
 		LockTimeout: c.conf.LockTimeout,
+		BindOnly:    true,
 		Log:         c.log,
 	}
 }

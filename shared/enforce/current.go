@@ -11,7 +11,7 @@ import (
 )
 
 // current returns the open objects after making sure that the pins still name them. Pins that are
-// gone while we hold what they named are put back.
+// gone while we hold what they named, all of it, are put back.
 func (e *Enforcer) current(ctx context.Context) (*objects, error) {
 	e.mu.RLock()
 	o := e.objects
@@ -27,14 +27,10 @@ func (e *Enforcer) current(ctx context.Context) (*objects, error) {
 	e.mu.Lock()
 	e.notes = append(e.notes, fmt.Sprintf("pinned objects: %d were missing, others replaced: %v", len(missing), changed))
 	e.mu.Unlock()
-	if !changed {
-		var err error
-		if changed, err = e.repin(ctx, o); err != nil || !changed {
+	if !e.cfg.BindOnly {
+		if pinned, err := e.pinAgain(ctx, o, changed); err != nil || pinned {
 			return o, err
 		}
-	}
-	if again, err := e.expel(ctx, o); err != nil && !errors.Is(err, fs.ErrNotExist) || again {
-		return o, err
 	}
 	if err := e.reopen(ctx); err != nil {
 		return nil, err
@@ -73,6 +69,22 @@ func (e *Enforcer) Replaced() uint64 {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.replaced
+}
+
+// pinAgain puts back pins that are gone or of others. It reports false when, by then, objects are pinned
+// that can be worked with in place of ours.
+func (e *Enforcer) pinAgain(ctx context.Context, o *objects, changed bool) (bool, error) {
+	if !changed {
+		var err error
+		if changed, err = e.repin(ctx, o); err != nil || !changed {
+			return true, err
+		}
+	}
+	pinned, err := e.expel(ctx, o)
+	if !pinned && errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return pinned, err
 }
 
 // repin puts missing pins back from the objects that this process holds. It does nothing and reports

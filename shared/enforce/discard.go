@@ -10,12 +10,12 @@ import (
 	"github.com/latch-cni/latch/shared/state"
 )
 
-// Discard is Remove on a node whose programs and maps are not pinned, or not all of them: what was in
-// the kernel for the attachment cannot be reached any more, and to load it all again only to remove
-// from it would be the wrong way round. It deletes the records, and reports false without doing
+// Discard is Remove on a node where the programs and maps that cfg needs are not pinned, or not all of
+// them: what was in the kernel for the attachment cannot be reached any more, and to load it all again only
+// to remove from it would be the wrong way round. It deletes the records, and reports false without doing
 // anything when everything is pinned. It mounts and pins nothing. Unknown attachments are no error.
 func Discard(ctx context.Context, cfg Config, containerID, ifname string) (bool, error) {
-	if _, err := inodes(pins.New(cfg.Bpffs)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := inodes(pins.New(cfg.Bpffs), cfg.BindOnly); !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	store := state.New(cfg.StateDir)

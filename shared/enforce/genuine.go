@@ -21,8 +21,13 @@ var errForeign = errors.New("pinned object is not one of this node's set")
 // readerMaps are the maps without which a program judges nothing.
 var readerMaps = []string{"pod_state", "slots"}
 
+// bindMaps are all that binding an interface takes.
+var bindMaps = []string{"pod_state", "slots", "pod_state_hash", "node"}
+
 // genuine asks the kernel whether the programs are classifiers that work on the pinned maps and no others.
-func (o *objects) genuine() error {
+// Where not all maps are open, they must work on each that is: nobody binds where no program looks. That
+// they work on no others is then for whoever opens all to find out.
+func (o *objects) genuine(all bool) error {
 	names := map[ebpf.MapID]string{}
 	for name, m := range o.maps {
 		id, err := bpf.MapID(m)
@@ -32,14 +37,14 @@ func (o *objects) genuine() error {
 		names[id] = name
 	}
 	for name, p := range o.progs {
-		if err := genuineProgram(p, names); err != nil {
+		if err := genuineProgram(p, names, all); err != nil {
 			return fmt.Errorf("pin of program %s: %w: %w", name, errForeign, err)
 		}
 	}
 	return nil
 }
 
-func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
+func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string, all bool) error {
 	if p.Type() != ebpf.SchedCLS {
 		return fmt.Errorf("it is a program of type %s", p.Type())
 	}
@@ -47,9 +52,15 @@ func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
 	if err != nil {
 		return err
 	}
-	uses := map[string]bool{}
+	uses, needs := map[string]bool{}, readerMaps
+	if !all {
+		needs = bindMaps
+	}
 	for _, id := range ids {
 		name, ours := names[id]
+		if !ours && !all {
+			continue
+		}
 		if !ours {
 			ours, err = constants(id)
 		}
@@ -61,7 +72,7 @@ func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string) error {
 		}
 		uses[name] = true
 	}
-	for _, name := range readerMaps {
+	for _, name := range needs {
 		if !uses[name] {
 			return fmt.Errorf("it does not work on the pinned %s", name)
 		}
@@ -102,7 +113,7 @@ func (e *Enforcer) expel(ctx context.Context, o *objects) (bool, error) {
 		return false, err
 	}
 	defer held.Release()
-	now, err := openObjects(e.pins)
+	now, err := openObjects(e.pins, false)
 	if err == nil {
 		return false, now.close()
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/latch-cni/latch/shared/state"
 )
 
-// Config says where the kernel objects and the records are. All fields are needed but Log and Sizes.
+// Config says where the kernel objects and the records are. The first four fields are needed.
 type Config struct {
 	Bpffs       string        // mount point of bpffs, /sys/fs/bpf
 	StateDir    string        // records and locks, /run/latch
@@ -32,6 +32,10 @@ type Config struct {
 	Sizes       bpf.Sizes     // of maps, when they have to be made; zero = default
 	Log         *slog.Logger
 	HoldLinks   bool // keep links of tcx open, so that who deletes their pins does not take programs off
+
+	// BindOnly is for a process that only binds interfaces to rules that others have written: it opens no
+	// more of the pinned objects than Check, Remove and an Apply without rules take, and can do no more.
+	BindOnly bool
 
 	// FreeCounters is called when the counters of a slot are to be deleted, and calls drop to have it
 	// done: whoever adds them up reads them a last time before. Nil deletes them.
@@ -73,7 +77,7 @@ type objects struct {
 	slots  *bpf.Array[bpf.Slot]
 	pods   *bpf.Array[bpf.PodState]
 	node   *bpf.Array[bpf.Node]
-	tables *rules.Tables
+	tables *rules.Tables                     // nil with BindOnly
 	inodes atomic.Pointer[map[string]uint64] // what the pins were; looked at by everybody, replaced by who pins again
 }
 
@@ -149,7 +153,7 @@ func (e *Enforcer) Close() error {
 
 // reopen opens the pins, loading and pinning everything when one is missing.
 func (e *Enforcer) reopen(ctx context.Context) error {
-	o, err := openObjects(e.pins)
+	o, err := openObjects(e.pins, e.cfg.BindOnly)
 	if unusable(err) {
 		o, err = e.loadLocked(ctx)
 	}
@@ -176,7 +180,7 @@ func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 		return nil, err
 	}
 	defer held.Release()
-	switch o, err := openObjects(e.pins); {
+	switch o, err := openObjects(e.pins, e.cfg.BindOnly); {
 	case !unusable(err):
 		return o, err
 	case !errors.Is(err, fs.ErrNotExist):
@@ -194,7 +198,7 @@ func (e *Enforcer) loadLocked(ctx context.Context) (*objects, error) {
 	if err := pinAll(e.pins, loaded.Maps, loaded.Programs(), false); err != nil {
 		return nil, err
 	}
-	o, err := openObjects(e.pins)
+	o, err := openObjects(e.pins, e.cfg.BindOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -248,15 +252,16 @@ func (o *objects) pin(dir pins.Dir, onlyMissing bool) error {
 	if err := pinAll(dir, o.maps, o.progs, onlyMissing); err != nil {
 		return err
 	}
-	now, err := inodes(dir)
+	now, err := inodes(dir, false)
 	if err == nil {
 		o.inodes.Store(&now)
 	}
 	return err
 }
 
-// openObjects opens every pin. A missing one is fs.ErrNotExist, one of another's errForeign.
-func openObjects(dir pins.Dir) (o *objects, err error) {
+// openObjects opens every pin, or those of the programs and of bindMaps. A missing one is fs.ErrNotExist,
+// one of another's errForeign.
+func openObjects(dir pins.Dir, bindOnly bool) (o *objects, err error) {
 	o = &objects{progs: map[string]*ebpf.Program{}, maps: map[string]*ebpf.Map{}}
 	defer func() {
 		if err != nil {
@@ -264,7 +269,7 @@ func openObjects(dir pins.Dir) (o *objects, err error) {
 			o = nil
 		}
 	}()
-	found, err := inodes(dir)
+	found, err := inodes(dir, bindOnly)
 	if err != nil {
 		return o, err
 	}
@@ -274,7 +279,7 @@ func openObjects(dir pins.Dir) (o *objects, err error) {
 			return o, err
 		}
 	}
-	for _, name := range bpf.MapNames() {
+	for _, name := range mapNames(bindOnly) {
 		if o.maps[name], err = pins.LoadMap(dir.Map(name), nil); err != nil {
 			return o, err
 		}
@@ -288,29 +293,40 @@ func openObjects(dir pins.Dir) (o *objects, err error) {
 	if o.node, err = bpf.MapArray[bpf.Node](o.maps["node"]); err != nil {
 		return o, err
 	}
+	if bindOnly {
+		return o, o.genuine(false)
+	}
 	if o.tables, err = rules.NewTables(o.maps, o.slots); err != nil {
 		return o, err
 	}
-	return o, o.genuine()
+	return o, o.genuine(true)
 }
 
 // inodes reads which object each pin names: bpffs gives every pinning an inode of its own.
-func inodes(dir pins.Dir) (map[string]uint64, error) {
+func inodes(dir pins.Dir, bindOnly bool) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	for _, name := range bpf.ProgNames() {
 		all[dir.Prog(name)] = 0
 	}
-	for _, name := range bpf.MapNames() {
+	for _, name := range mapNames(bindOnly) {
 		all[dir.Map(name)] = 0
 	}
 	for path := range all {
-		info, err := os.Stat(path)
-		if err != nil {
+		var st syscall.Stat_t
+		if err := syscall.Stat(path, &st); err != nil {
 			return nil, fmt.Errorf("open pin %s: %w", path, err)
 		}
-		all[path] = info.Sys().(*syscall.Stat_t).Ino
+		all[path] = st.Ino
 	}
 	return all, nil
+}
+
+// mapNames are the maps to open.
+func mapNames(bindOnly bool) []string {
+	if bindOnly {
+		return bindMaps
+	}
+	return bpf.MapNames()
 }
 
 func (o *objects) close() error {

@@ -112,8 +112,10 @@ func TestForeignPins(t *testing.T) {
 			if err := do(g); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := openObjects(g.e.pins); !unusable(err) {
-				t.Errorf("opened: %v", err)
+			for _, bindOnly := range []bool{false, true} {
+				if _, err := openObjects(g.e.pins, bindOnly); !unusable(err) {
+					t.Errorf("opened, only to bind: %v: %v", bindOnly, err)
+				}
 			}
 			g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true})
 			g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })

@@ -90,5 +90,5 @@ func (e *Enforcer) addLaterMaps() (*objects, error) {
 			return nil, err
 		}
 	}
-	return openObjects(e.pins)
+	return openObjects(e.pins, e.cfg.BindOnly)
 }
