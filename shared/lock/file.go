@@ -12,10 +12,11 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Pause between two tries: short at first, as most holders need a millisecond or two.
+// Pause between two tries, which cost some microseconds: short, as most holders need a millisecond or two,
+// and pods that are started at once wait in a row.
 const (
-	firstPause = 2 * time.Millisecond
-	maxPause   = 20 * time.Millisecond
+	firstPause = time.Millisecond
+	maxPause   = 5 * time.Millisecond
 )
 
 // TimeoutError says that a lock was not free in time. Trying again later may help.
