@@ -123,12 +123,16 @@ func (c *Config) parsePrevResult(raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	conf := types.PluginConf{CNIVersion: c.CNIVersion}
-	if err := json.Unmarshal(raw, &conf.RawPrevResult); err != nil {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
 		return fmt.Errorf("decode prevResult: %w", err)
 	}
-	if len(conf.RawPrevResult) == 0 {
+	if len(fields) == 0 {
 		return nil
+	}
+	conf := types.PluginConf{CNIVersion: c.CNIVersion, RawPrevResult: map[string]any{}}
+	for key, value := range fields {
+		conf.RawPrevResult[key] = value
 	}
 	if err := version.ParsePrevResult(&conf); err != nil {
 		return err

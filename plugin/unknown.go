@@ -36,16 +36,24 @@ func unknownKeys(stdin []byte) []unknownKey {
 	if json.Unmarshal(stdin, &entry) != nil {
 		return nil // parseConfig says so
 	}
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(entry)), func(key string) bool {
+		return strings.Contains(key, "/") || isOneOf(key, commonKeys)
+	})
+	if len(keys) == 0 {
+		return nil
+	}
 	own := settingKeys()
-	known := append(slices.Clone(commonKeys), own...)
 	var unknown []unknownKey
-	for _, key := range slices.Sorted(maps.Keys(entry)) {
-		isKnown := slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) })
-		if !isKnown && !strings.Contains(key, "/") {
+	for _, key := range keys {
+		if !isOneOf(key, own) {
 			unknown = append(unknown, unknownKey{key, nearest(key, own)})
 		}
 	}
 	return unknown
+}
+
+func isOneOf(key string, known []string) bool {
+	return slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) })
 }
 
 // nearest returns the candidate that a word is likely meant to be, or empty.

@@ -72,9 +72,14 @@ func (e *Enforcer) linkPin(in state.Interface, side attach.Side) string {
 	return e.pins.Link(in.PodID, side.String())
 }
 
-// readIdentifier reads a record; absent is an empty one.
-func (e *Enforcer) readIdentifier(id identity.Identifier) (state.IdentifierRecord, error) {
-	rec, err := e.store.ReadIdentifier(id)
+// readIdentifier reads a record, of which only the slots matter to who only binds; absent is an empty one.
+func (e *Enforcer) readIdentifier(id identity.Identifier) (rec state.IdentifierRecord, err error) {
+	if e.cfg.BindOnly {
+		rec.Identifier = id
+		rec.Create, rec.Running, err = e.store.ReadSlots(id)
+	} else {
+		rec, err = e.store.ReadIdentifier(id)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return state.IdentifierRecord{Identifier: id}, nil
 	}

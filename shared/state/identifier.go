@@ -51,6 +51,27 @@ func (s Store) ReadIdentifier(id identity.Identifier) (IdentifierRecord, error) 
 	return r, err
 }
 
+// ReadSlots returns what the record of an identifier says of its slots, without Sources. ADD needs no more,
+// and to learn how the whole record is decoded takes a plugin longer than all else about it.
+func (s Store) ReadSlots(id identity.Identifier) (create, running SlotRef, err error) {
+	type slot struct {
+		Slot       uint32 `json:"slot"`
+		Hash       string `json:"hash"`
+		Generation uint32 `json:"generation"`
+	}
+	var r struct {
+		Create  slot `json:"create"`
+		Running slot `json:"running"`
+	}
+	if _, err := identity.Parse(string(id)); err != nil {
+		return create, running, err
+	}
+	err = read(s.path(dirIdentifiers, string(id)), &r)
+	create = SlotRef{Slot: r.Create.Slot, Hash: r.Create.Hash, Generation: r.Create.Generation}
+	running = SlotRef{Slot: r.Running.Slot, Hash: r.Running.Hash, Generation: r.Running.Generation}
+	return create, running, err
+}
+
 // DeleteIdentifier deletes the record of an identifier. Nothing there is success.
 func (s Store) DeleteIdentifier(id identity.Identifier) error {
 	if _, err := identity.Parse(string(id)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -236,9 +237,31 @@ func TestIdentifiersOfOtherFormAreRefused(t *testing.T) {
 		if _, err := s.ReadIdentifier(bad); err == nil || errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%q was looked for: %v", bad, err)
 		}
+		if _, _, err := s.ReadSlots(bad); err == nil || errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the slots of %q were looked for: %v", bad, err)
+		}
 		if err := s.DeleteIdentifier(bad); err == nil {
 			t.Errorf("%q was deleted", bad)
 		}
+	}
+}
+
+// The slots of an identifier are those of its record.
+func TestSlotsOfAnIdentifier(t *testing.T) {
+	s := New(t.TempDir())
+	id := identity.Of("shop", map[string]string{"app": "web"})
+	if _, _, err := s.ReadSlots(id); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no record: %v", err)
+	}
+	want := IdentifierRecord{Identifier: id, Create: SlotRef{Slot: 4, Hash: "aa", Generation: 7}, Running: SlotRef{Slot: 3, Hash: "bb", Generation: 6}}
+	must(t, s.WriteIdentifier(want))
+	create, running, err := s.ReadSlots(id)
+	if err != nil || !reflect.DeepEqual(create, want.Create) || !reflect.DeepEqual(running, want.Running) {
+		t.Errorf("got %+v and %+v, %v", create, running, err)
+	}
+	must(t, os.WriteFile(s.path(dirIdentifiers, string(id)), []byte("{"), 0o600))
+	if _, _, err := s.ReadSlots(id); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a record that makes no sense: %v", err)
 	}
 }
 
