@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -32,6 +33,9 @@ var (
 	podAddr  = netip.MustParseAddr("10.0.1.11")
 	nodeAddr = netip.MustParseAddr("10.0.0.10")
 	pod      = harness.Pod{Namespace: "shop", Name: "web-1", UID: "uid-1", Addrs: []netip.Addr{podAddr}}
+	// A node has other pods. The first interface with a hook, anybody's, has the kernel patch its own code,
+	// which takes it as long as all else about the interface.
+	neighbour = harness.Pod{Namespace: "shop", Name: "db-1", UID: "uid-2", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.12")}}
 )
 
 // ground is a node whose latchd has prepared the pod's identifier, and the pod's sandbox. The interface
@@ -81,17 +85,23 @@ func (g *ground) prepare(ctx context.Context) (err error) {
 	if g.sandbox, err = harness.NewNetNS(g.node.Dir, "sandbox"); err != nil {
 		return err
 	}
-	manifests := append(g.node.PodManifest(pod, map[string]string{"app": "web"}), policy()...)
+	manifests := slices.Concat(g.node.PodManifest(pod, map[string]string{"app": "web"}), policy(),
+		g.node.PodManifest(neighbour, map[string]string{"app": "db"}))
 	if err := g.node.WriteManifest("bench.yaml", manifests); err != nil {
 		return err
 	}
 	if err := g.node.StartLatchd(); err != nil {
 		return err
 	}
-	return harness.Eventually(ctx, 20*time.Second, func() error {
+	err = harness.Eventually(ctx, 20*time.Second, func() error {
 		_, err := state.New(g.node.StateDir).ReadPod(pod.Namespace, pod.Name)
 		return errors.Join(err, g.node.Latchd.Running())
 	})
+	if err != nil {
+		return err
+	}
+	_, err = g.node.AddPod(ctx, neighbour)
+	return err
 }
 
 func policy() []byte {
