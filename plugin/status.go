@@ -57,7 +57,7 @@ func watcher(stateDir string) error {
 		return err
 	case !s.Ready && !s.Degraded: // a runtime takes the whole node for not ready
 		return fmt.Errorf("latchd is not ready: %s", s.Message)
-	case time.Since(s.UpdatedAt) > silence:
+	case time.Since(s.UpdatedAt).Abs() > silence:
 		return fmt.Errorf("latchd has not reported since %s", s.UpdatedAt.Format(time.RFC3339))
 	}
 	return nil

@@ -114,7 +114,7 @@ func (d Dir) SweepTemp(age time.Duration) error {
 		errs = append(errs, err)
 		for _, n := range names {
 			p := filepath.Join(f, n)
-			if st, err := os.Lstat(p); strings.HasPrefix(n, tempPrefix) && err == nil && time.Since(st.ModTime()) >= age {
+			if st, err := os.Lstat(p); strings.HasPrefix(n, tempPrefix) && err == nil && time.Since(st.ModTime()).Abs() >= age {
 				errs = append(errs, ignoreAbsent(os.Remove(p)))
 			}
 		}

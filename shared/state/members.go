@@ -81,7 +81,7 @@ func (s Store) SweepMembers(age time.Duration) error {
 	left, _ := filepath.Glob(filepath.Join(s.dir, dirMembers, "*", "*")) // the pattern is good
 	for _, path := range left {
 		st, err := os.Lstat(path)
-		if err != nil || time.Since(st.ModTime()) < age {
+		if err != nil || time.Since(st.ModTime()).Abs() < age {
 			continue
 		}
 		if _, err := os.Lstat(s.path(dirAttachments, filepath.Base(path))); errors.Is(err, os.ErrNotExist) {

@@ -152,7 +152,7 @@ func (s Store) SweepTemp(age time.Duration) error {
 	for _, dir := range []string{"", dirPods, dirAttachments, dirIdentifiers, dirFailures} {
 		left, _ := filepath.Glob(filepath.Join(s.dir, dir, tempPrefix+"*")) // the pattern is good
 		for _, path := range left {
-			if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) >= age {
+			if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()).Abs() >= age {
 				errs = append(errs, remove(path))
 			}
 		}

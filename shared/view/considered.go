@@ -54,7 +54,7 @@ func (n *Node) differs(e end) []string {
 	if err != nil {
 		return append(all, "latchd has not spoken: policy may have changed since the rules were written")
 	}
-	if silent := time.Since(said.UpdatedAt); silent > silence {
+	if silent := time.Since(said.UpdatedAt).Abs(); silent > silence {
 		all = append(all, fmt.Sprintf("latchd is silent for %s: policy may have changed since", silent.Round(time.Second)))
 	}
 	for _, p := range said.Problems {

@@ -67,7 +67,7 @@ func (n *Node) watcher(s *Status) error {
 	}
 	s.Node, s.Mode = said.Node, said.Mode
 	s.Watcher = Watcher{Ready: said.Ready, Message: said.Message, Spoke: &said.UpdatedAt, Problems: said.Problems}
-	s.Watcher.Running = time.Since(said.UpdatedAt) < silence
+	s.Watcher.Running = time.Since(said.UpdatedAt).Abs() < silence
 	if !s.Watcher.Running {
 		s.Watcher.Ready = false
 		if said.Ready {

@@ -48,7 +48,7 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if gone(a) && time.Since(a.CreatedAt) > goneGrace {
+		if gone(a) && time.Since(a.CreatedAt).Abs() > goneGrace {
 			r.log.Info("interface is gone and no DEL came, removing", "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
 			errs = append(errs, r.enforcer.Remove(ctx, a.ContainerID, a.IfName))
 			r.diverged("attachment without interface")

@@ -48,7 +48,7 @@ func (r *Reconciler) Promote(ctx context.Context) {
 }
 
 func promotable(a state.Attachment) bool {
-	if a.Phase != state.PhaseEnforced || time.Since(a.CreatedAt) < promoteAge {
+	if a.Phase != state.PhaseEnforced || time.Since(a.CreatedAt).Abs() < promoteAge {
 		return false
 	}
 	for _, in := range a.Interfaces {
