@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 	"time"
@@ -10,6 +11,11 @@ import (
 // endPatience is how long the end may take from the signal on. Whatever holds it up must not keep the next
 // latchd from starting: what a write path was doing then, the next holder of its lock finishes.
 const endPatience = 15 * time.Second
+
+// isEnd tells whether an error only says that the end was asked for, while something was waited for.
+func isEnd(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
 
 // endWithin calls late with what every goroutine does when patience is over after the end of ctx, unless
 // the end was reported by then.

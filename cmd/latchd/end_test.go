@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -9,6 +11,20 @@ import (
 
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
 )
+
+// The end that was asked for is none of an error, whatever was waited for then; another error is.
+func TestEndIsNoError(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	signal := errors.New("signal")
+	waited := fmt.Errorf("lock: %w", signal)
+	if isEnd(ctx, waited) {
+		t.Error("no signal has come")
+	}
+	cancel(signal)
+	if !isEnd(ctx, waited) || isEnd(ctx, errors.New("another")) {
+		t.Error("the end is not told from an error")
+	}
+}
 
 // What holds up the end is named, and does not hold it up for ever.
 func TestEndIsBounded(t *testing.T) {

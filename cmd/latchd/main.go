@@ -51,7 +51,7 @@ func run(args []string) int {
 	})
 	defer ended()
 	log.Info("starting", "version", version, "node", opts.nodeName, "mode", opts.mode)
-	if err := serve(ctx, opts, log); err != nil {
+	if err := serve(ctx, opts, log); err != nil && !isEnd(ctx, err) {
 		log.Error("stopped", "error", err)
 		return 1
 	}
