@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,27 +12,9 @@ import (
 // pluginType is our type in a configuration, and the name of the binary.
 const pluginType = "latch"
 
-// entry is our plugin's entry. Settings are not in it: primary CNIs that rewrite their configuration
-// drop keys which they do not know, and latchd publishes the settings on the node.
-type entry struct {
-	Type     string `json:"type"`
-	StateDir string `json:"stateDir,omitempty"` // where the plugin finds the settings, if not in the usual place
-	Disabled string `json:"disabled,omitempty"` // why ADD is refused
-}
-
-func (e entry) json() []byte {
-	b := &bytes.Buffer{}
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(e); err != nil {
-		panic(fmt.Sprintf("strings do not marshal: %v", err))
-	}
-	return bytes.TrimSpace(b.Bytes())
-}
-
 // withEntry returns a conflist with one entry of ours, the last of its plugins. Everything else stays
-// byte for byte, and so does all of it if the entry is there already. It fails if the conflist is not
-// one that a runtime could use.
+// byte for byte, and so does all of it if the entry is there already. What an entry that is there says and
+// ours does not, stays. It fails if the conflist is not one that a runtime could use.
 func withEntry(conflist []byte, e entry) ([]byte, error) {
 	if err := validate(conflist); err != nil {
 		return nil, err
@@ -45,6 +26,7 @@ func withEntry(conflist []byte, e entry) ([]byte, error) {
 	if n := len(list); n > 1 && list[n-1].isEntry(e) && list.ours() == 1 {
 		return conflist, nil
 	}
+	e.more = list.settings()
 	if conflist, err = withoutEntry(conflist); err != nil {
 		return nil, err
 	}

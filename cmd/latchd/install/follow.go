@@ -30,6 +30,7 @@ type Follower struct {
 	good     []byte      // its last good content, as a conflist
 	mode     fs.FileMode // of the file
 	lost     time.Time   // when it was found to be gone
+	told     string      // what was last said of keys in an entry that is there
 
 	mu      sync.Mutex
 	problem string
@@ -136,7 +137,24 @@ func (f *Follower) ownFile(name string, missing error) error {
 			f.keep("", fmt.Sprintf("the primary CNI's configuration %s cannot be used: %v", name, err)))
 	}
 	f.followed, f.good, f.mode = name, conflist, mode
+	f.tell(conflist)
 	return errors.Join(f.write(conflist, ""), f.cfg.hidden())
+}
+
+// tell logs what the primary's configuration says in an entry of ours, when it is not what was told last.
+func (f *Follower) tell(conflist []byte) {
+	kept, dropped := otherKeys(conflist, f.cfg.entry(""))
+	said := fmt.Sprint(kept, dropped)
+	if said == f.told {
+		return
+	}
+	f.told = said
+	if len(kept) > 0 {
+		f.cfg.Log.Info("the primary's configuration has settings of latch: they stay, before those of latchd's flags", "keys", kept)
+	}
+	if len(dropped) > 0 {
+		f.cfg.Log.Warn("the primary's configuration has keys of latch that are latchd's to set by its flags: they are dropped", "keys", dropped)
+	}
 }
 
 // gone says why ADD is refused without a primary: with a content to keep, and with none.
@@ -212,6 +230,7 @@ func (f *Follower) inPlace(name string, missing error) error {
 	if err != nil {
 		return fmt.Errorf("CNI configuration %s: %w", path, err)
 	}
+	f.tell(have)
 	if !bytes.Equal(have, want) {
 		edited, err := edit(path, have, want, st.Mode().Perm())
 		if err != nil || !edited { // written meanwhile: the event of that is on its way

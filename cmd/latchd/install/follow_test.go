@@ -1,7 +1,9 @@
 package install
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -212,5 +214,38 @@ func TestNothingIsWrittenTwice(t *testing.T) {
 	left, err := filepath.Glob(g.path(tempPrefix + "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+// Settings in an entry that the primary's file has stay; keys that latchd sets do not, and the log names both, once.
+func TestSettingsOfThePrimarysEntryStay(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
+			g := newGround(t)
+			var said bytes.Buffer
+			g.cfg.Log, g.cfg.InPlace = slog.New(slog.NewTextHandler(&said, nil)), inPlace
+			g.write(primaryName, conflist(vpc, `{"type":"latch","stateDir":"/other","enforcingMode":"strict","antiSpoof":true}`))
+			f := NewFollower(g.cfg)
+			for range 3 {
+				if err := f.Look(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			file := DefaultName
+			if inPlace {
+				file = primaryName
+			}
+			if have, want := g.read(file), conflist(vpc, `{"type":"latch","antiSpoof":true,"enforcingMode":"strict"}`); have != want {
+				t.Errorf("have %s, want %s", have, want)
+			}
+			for _, once := range []string{`level=WARN`, `stateDir=\"/other\"`} {
+				if n := strings.Count(said.String(), once); n != 1 {
+					t.Errorf("%d times %s:\n%s", n, once, said.String())
+				}
+			}
+			if !strings.Contains(said.String(), "antiSpoof=true") {
+				t.Error(said.String())
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 )
 
 // span is where one plugin lies in the text of a conflist.
@@ -21,18 +22,31 @@ func (s span) isOurs() bool {
 	return json.Unmarshal(s.raw, &plugin) == nil && plugin.Type == pluginType
 }
 
-// isEntry tells whether it is this entry, and nothing more than that.
+// keys returns what an entry says.
+func (s span) keys() keys {
+	var k keys
+	_ = json.Unmarshal(s.raw, &k) // no object says nothing
+	return k
+}
+
+// isEntry tells whether it is this entry, whatever settings it has besides.
 func (s span) isEntry(e entry) bool {
-	var have, want map[string]any
-	if json.Unmarshal(s.raw, &have) != nil || json.Unmarshal(e.json(), &want) != nil || len(have) != len(want) {
-		return false
-	}
-	for k, v := range want {
-		if have[k] != v { // all are strings
-			return false
+	own := s.keys()
+	maps.DeleteFunc(own, func(key string, _ json.RawMessage) bool { return !isOwn(key) })
+	var want keys
+	return json.Unmarshal(e.json(), &want) == nil && maps.EqualFunc(own, want, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+}
+
+// settings returns those of our entries which are not ours alone to make; of two for one key the last.
+func (l spans) settings() keys {
+	all := keys{}
+	for _, s := range l {
+		if s.isOurs() {
+			maps.Copy(all, s.keys())
 		}
 	}
-	return true
+	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return isOwn(key) })
+	return all
 }
 
 func (l spans) ours() int {
