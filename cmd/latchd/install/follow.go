@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -71,13 +72,13 @@ func (f *Follower) Run(ctx context.Context) {
 func (f *Follower) note(err error) {
 	said := ""
 	if err != nil {
-		said = err.Error()
+		said = strings.ReplaceAll(err.Error(), "\n", "; ") // errors that were joined
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if said != f.problem {
 		if err != nil {
-			f.cfg.Log.Error("CNI configuration", "error", err)
+			f.cfg.Log.Error("CNI configuration", "error", said)
 		} else {
 			f.cfg.Log.Info("CNI configuration is in order again")
 		}
@@ -97,6 +98,9 @@ func (f *Follower) target() string {
 // Look brings the configuration up to date once. The error says what is not as it should be; what can
 // be done in spite of it has been done.
 func (f *Follower) Look() error {
+	if _, err := os.Stat(f.cfg.ConfDir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("folder of CNI configurations %s does not exist", f.cfg.ConfDir)
+	}
 	name, err := f.cfg.primary()
 	if err != nil && !errors.Is(err, errNoPrimary) {
 		return err

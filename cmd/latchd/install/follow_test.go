@@ -249,3 +249,37 @@ func TestSettingsOfThePrimarysEntryStay(t *testing.T) {
 		})
 	}
 }
+
+// A problem that lasts is told once, on one line: its text is the same each time.
+func TestProblemThatLastsIsToldOnce(t *testing.T) {
+	tests := []struct {
+		name, want string
+		make       func(g *ground)
+	}{
+		{"no folder", "does not exist", func(g *ground) { g.cfg.ConfDir = g.path("none") }},
+		{"our file cannot be written", "file exists", func(g *ground) { g.mkdir(DefaultName) }},
+		{"two problems", "; ", func(g *ground) {
+			g.cfg.Primary = "x.conflist"
+			g.mkdir(DefaultName)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGround(t)
+			g.write(primaryName, conflist(vpc))
+			tt.make(g)
+			var said bytes.Buffer
+			g.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+			f := NewFollower(g.cfg)
+			for range 3 {
+				f.note(f.Look())
+				if p := f.Problem(); !strings.Contains(p, tt.want) || strings.Contains(p, "\n") {
+					t.Errorf("the problem is %q", p)
+				}
+			}
+			if n := strings.Count(said.String(), "level="); n != 1 {
+				t.Errorf("%d lines:\n%s", n, said.String())
+			}
+		})
+	}
+}

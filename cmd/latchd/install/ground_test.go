@@ -40,6 +40,13 @@ func (g *ground) write(name, content string) {
 	}
 }
 
+func (g *ground) mkdir(name string) {
+	g.t.Helper()
+	if err := os.Mkdir(g.path(name), 0o755); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
 func (g *ground) read(name string) string {
 	g.t.Helper()
 	b, err := os.ReadFile(g.path(name))

@@ -36,7 +36,7 @@ func replaceFrom(path string, content io.Reader, mode fs.FileMode) error {
 	}
 	if err != nil {
 		_ = os.Remove(temp)
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, cause(err))
 	}
 	return syncDir(filepath.Dir(path))
 }
@@ -47,17 +47,17 @@ func replaceFrom(path string, content io.Reader, mode fs.FileMode) error {
 func edit(path string, from, to []byte, mode fs.FileMode) (bool, error) {
 	temp, err := writeTemp(filepath.Dir(path), bytes.NewReader(to), mode)
 	if err != nil {
-		return false, fmt.Errorf("edit %s: %w", path, err)
+		return false, fmt.Errorf("edit %s: %w", path, cause(err))
 	}
 	defer func() { _ = os.Remove(temp) }()
 	edited := true
 	for put := to; ; {
 		if err := unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE); err != nil {
-			return false, fmt.Errorf("edit %s: %w", path, err)
+			return false, fmt.Errorf("edit %s: %w", path, cause(err))
 		}
 		out, err := os.ReadFile(temp)
 		if err != nil {
-			return false, fmt.Errorf("edit %s: %w", path, err)
+			return false, fmt.Errorf("edit %s: %w", path, cause(err))
 		}
 		if bytes.Equal(out, from) {
 			return edited, syncDir(filepath.Dir(path))
@@ -74,6 +74,20 @@ func writeTemp(dir string, content io.Reader, mode fs.FileMode) (string, error) 
 	}
 	_, err = io.Copy(f, content)
 	return f.Name(), errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+}
+
+// cause returns an error without the name of the temporary file, which is another each time: what is said of
+// the same problem has to be the same.
+func cause(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
 }
 
 func syncDir(dir string) error {
