@@ -59,6 +59,9 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 		}
 		ids[a.Identifier] = true
 	}
+	for _, id := range r.findLeft(atts) {
+		ids[id] = true
+	}
 	swept, err := r.enforcer.Sweep(ctx)
 	r.followObjects()
 	errs = append(errs, err)

@@ -72,7 +72,8 @@ func (r *Reconciler) look(id identity.Identifier) (v view, err error) {
 
 // arrivals finds the attachments of the identifier's pods that are bound elsewhere: under the labels
 // that a pod had before, or to a default slot because nothing was known about it, or because its
-// identifier was not prepared. A pod whose record is about to change may be about to be bound to a
+// identifier was not prepared. That is where it was published last, and wherever attachments of it were
+// seen, also in an earlier life of its object or of latchd. A pod whose record is about to change may be about to be bound to a
 // default slot, too, under the lock of its name.
 func (r *Reconciler) arrivals(v *view) error {
 	id := v.desired.Identifier
@@ -82,6 +83,11 @@ func (r *Reconciler) arrivals(v *view) error {
 		from := []identity.Identifier{identity.OfName(p.Namespace, p.Name)}
 		if ok && was.id != from[0] {
 			from = append(from, was.id)
+		}
+		for other := range r.leftAt(p.Namespace, p.Name) {
+			if !slices.Contains(from, other) {
+				from = append(from, other)
+			}
 		}
 		current := ok && was == publication{id, p.UID}
 		for _, other := range from {

@@ -168,3 +168,65 @@ func TestStateIsTheOneUnderTheLock(t *testing.T) {
 	}
 	g.wantBound("after the late run", b)
 }
+
+// A pod whose object goes, and comes back with other labels, takes what runs of it along: the rules of its
+// old labels are not its own any more.
+func TestPodThatComesBackMoves(t *testing.T) {
+	for _, tt := range []struct {
+		name, uid string
+		between   func(*ground)
+	}{
+		{"at once", "u1", nil},
+		{"without uid", "", nil},
+		{"after a restart", "u1", (*ground).restart},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGround(t)
+			a := g.label("a", tt.uid)
+			g.run(a)
+			g.att.PodUID = tt.uid
+			g.release(g.bind(enforce.Request{Identifier: a}, a))
+			g.run(a)
+
+			g.world.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}})
+			g.run(a)
+			if _, err := g.store.ReadPod("shop", "p"); err == nil {
+				t.Error("the record of a pod that is gone is there")
+			}
+			if tt.between != nil {
+				tt.between(g)
+			}
+			b := g.label("b", tt.uid)
+			g.run(b)
+			g.wantBound("back with other labels", b)
+		})
+	}
+}
+
+// What an older latchd missed is mended: the pod is published elsewhere than what runs of it is bound.
+func TestAuditFindsWhatIsBoundElsewhere(t *testing.T) {
+	g := newGround(t)
+	a := g.label("a", "u1")
+	g.run(a)
+	g.att.PodUID = "u1"
+	g.release(g.bind(enforce.Request{Identifier: a}, a))
+	b := identity.Of("shop", map[string]string{"app": "b"})
+	g.setPublished("shop", "p", publication{b, "u1"})
+	g.label("b", "u1")
+	if err := g.node.Do(func() error { return g.AuditOnce(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+	g.run(b)
+	g.wantBound("after the audit", b)
+}
+
+// restart forgets what this process knows and takes over what is there.
+func (g *ground) restart() {
+	g.t.Helper()
+	w := world.New(world.Options{PodsComplete: true, NodeName: "n"})
+	w.Synced()
+	g.Reconciler = New(w, g.enforcer, slog.New(slog.DiscardHandler))
+	if _, err := g.Adopt(); err != nil {
+		g.t.Fatal(err)
+	}
+}

@@ -37,6 +37,7 @@ type Reconciler struct {
 	mu   sync.Mutex
 	pods map[podKey]publication // where each local pod was published last
 	of   map[identity.Identifier]map[podKey]bool
+	left map[podKey]map[identity.Identifier]bool // where else attachments of a pod may be bound
 	errs map[identity.Identifier]error
 	full map[identity.Identifier]bool // verify every interface at the next run
 
@@ -60,6 +61,7 @@ func New(w *world.World, e *enforce.Enforcer, log *slog.Logger) *Reconciler {
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[identity.Identifier](20*time.Millisecond, 10*time.Second)),
 		pods:  map[podKey]publication{},
 		of:    map[identity.Identifier]map[podKey]bool{},
+		left:  map[podKey]map[identity.Identifier]bool{},
 		errs:  map[identity.Identifier]error{},
 		full:  map[identity.Identifier]bool{},
 

@@ -54,6 +54,7 @@ func (r *Reconciler) withdraw(id identity.Identifier, now []world.PodRef) error 
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		r.leaves(p, id) // what runs of it keeps these rules until DEL, or until the pod is known again
 		r.unpublish(p)
 	}
 	return nil
@@ -84,6 +85,43 @@ func (r *Reconciler) unpublish(p podKey) {
 	defer r.mu.Unlock()
 	r.leave(p)
 	delete(r.pods, p)
+}
+
+// leaves notes that attachments of a pod may be bound to an identifier that it is not published under.
+func (r *Reconciler) leaves(p podKey, id identity.Identifier) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left[p] == nil {
+		r.left[p] = map[identity.Identifier]bool{}
+	}
+	r.left[p][id] = true
+}
+
+// leftAt returns where attachments of a pod may be bound, besides where it is published.
+func (r *Reconciler) leftAt(namespace, name string) map[identity.Identifier]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.left[podKey{namespace, name}])
+}
+
+// findLeft notes where attachments are bound, forgets what was noted of others, and returns the
+// identifiers of pods that are published elsewhere.
+func (r *Reconciler) findLeft(atts []state.Attachment) (stale []identity.Identifier) {
+	left := map[podKey]map[identity.Identifier]bool{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range atts {
+		p := podKey{a.PodNamespace, a.PodName}
+		if left[p] == nil {
+			left[p] = map[identity.Identifier]bool{}
+		}
+		left[p][a.Identifier] = true
+		if now, ok := r.pods[p]; ok && now.id != a.Identifier && (a.PodUID == "" || now.uid == "" || a.PodUID == now.uid) {
+			stale = append(stale, now.id)
+		}
+	}
+	r.left = left
+	return stale
 }
 
 // leave takes a pod from those of the identifier that it is published under. The lock is held.
@@ -117,6 +155,9 @@ func (r *Reconciler) Adopt() (int, error) {
 	errs = append(errs, err)
 	for _, a := range atts {
 		ids[a.Identifier] = true
+	}
+	for _, id := range r.findLeft(atts) {
+		ids[id] = true
 	}
 	for _, id := range r.world.Identifiers() {
 		ids[id] = true
