@@ -92,6 +92,9 @@ func parseConfig(stdin []byte) (*Config, error) {
 	}
 	entry := conf.NodeSettings
 	c.EnforcingMode = p.oneOf("enforcingMode", entry.EnforcingMode, node.EnforcingMode, ModeStandard, ModeStrict)
+	if entry.EnforcingMode == ModeStrict && node.EnforcingMode == ModeStandard {
+		errs = append(errs, errors.New(`enforcingMode: "strict" here, but "standard" for latchd (--enforcing-mode), which writes the pods' rules: set both alike`))
+	}
 	c.UnknownPods = p.oneOf("unknownPods", entry.UnknownPods, node.UnknownPods, UnknownRetry, UnknownDefault)
 	c.AttachMode = attach.Mode(p.oneOf("attachMode", entry.AttachMode, node.AttachMode,
 		string(attach.ModeAuto), string(attach.ModeClsact), string(attach.ModeTCX)))
