@@ -3,6 +3,7 @@ package integration_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/ready"
@@ -11,22 +12,20 @@ import (
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
-// scenariosEnv names files or directories, separated like a PATH, that are played instead of the
-// committed sample.
+// scenariosEnv names files or directories, separated like a PATH, that are played besides what is
+// committed.
 const scenariosEnv = "LATCH_SCENARIOS"
 
-// Every verdict of every scenario is what Kubernetes says, for real packets through the real chain.
+// Every verdict of every scenario is what Kubernetes says, for real packets through the real chain. What
+// is committed is fed in both ways; of what is named besides, which is much, each case in one of them.
 func TestConformance(t *testing.T) {
 	testenv.RequireRoot(t)
-	paths := []string{"testdata/scenarios"}
-	if env := os.Getenv(scenariosEnv); env != "" {
-		paths = filepath.SplitList(env)
-	}
-	scenarios, err := scenario.LoadAll(paths...)
+	committed, err := scenario.LoadAll("testdata/scenarios")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []struct {
+	more := others(t, committed)
+	for i, mode := range []struct {
 		name   string
 		spread bool
 	}{
@@ -34,6 +33,10 @@ func TestConformance(t *testing.T) {
 		{"one file per object", true},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
+			scenarios := slices.Clone(committed)
+			for n := i; n < len(more); n += 2 {
+				scenarios = append(scenarios, more[n])
+			}
 			played := 0
 			opts := runner.Options{Binaries: ready.Build(t), Spread: mode.spread, Explain: runner.Explain}
 			err := runner.Run(t.Context(), opts, scenarios, func(r runner.Result) {
@@ -55,4 +58,22 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// others loads what is named besides the committed scenarios.
+func others(t *testing.T, committed []*scenario.Scenario) []*scenario.Scenario {
+	t.Helper()
+	paths := filepath.SplitList(os.Getenv(scenariosEnv))
+	if len(paths) == 0 {
+		return nil
+	}
+	all, err := scenario.LoadAll(paths...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, s := range committed {
+		known[s.ID] = true
+	}
+	return slices.DeleteFunc(all, func(s *scenario.Scenario) bool { return known[s.ID] })
 }

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -34,6 +35,10 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
+	// On a busy machine latchd reads a step late: that is no verdict.
+	entry := map[string]any{"policyWait": "30s", "lockTimeout": "30s"}
+	maps.Copy(entry, o.LatchEntry)
+	o.LatchEntry = entry
 	if o.Parallel <= 0 {
 		o.Parallel = 8
 	}
