@@ -86,7 +86,12 @@ __attribute__((noinline)) int report(struct __sk_buff *skb, __u32 slot, __u32 pl
 	event->generation = s ? s->generation : 0;
 	event->result = v.result;
 	event->len = skb->len;
-	read_addresses(skb, place, event->src, event->dst);
+	if (place & PLACE_L3) {
+		read_addresses(skb, place, event->src, event->dst);
+	} else {
+		__builtin_memset(event->src, 0, sizeof(event->src));
+		__builtin_memset(event->dst, 0, sizeof(event->dst));
+	}
 	event->sport = place & PLACE_EGRESS ? lport : rport;
 	event->dport = place & PLACE_EGRESS ? rport : lport;
 	event->proto = what >> 32;

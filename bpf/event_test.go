@@ -91,6 +91,29 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// What was not parsed has no addresses: not what lies at the place where they would be.
+func TestEventOfUnparsedPacket(t *testing.T) {
+	both(t, func(t *testing.T, r *rig, f family) {
+		rd, err := ringbuf.NewReader(r.Maps["events"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rd.Close()
+		r.node().Flags = bpf.NodeEventsDeny
+		*r.pods.At(podIfindex) = bpf.PodState{}
+		for _, dir := range []int{bpf.Egress, bpf.Ingress} {
+			r.want("deny no-state", dir, f.open(dir, f.peer, 80))
+			events := readEvents(t, rd)
+			if len(events) != 1 {
+				t.Fatalf("got %d events, want 1", len(events))
+			}
+			if e := events[0]; e.Src != [16]byte{} || e.Dst != [16]byte{} || e.Proto != 0 || e.Sport != 0 || e.Dport != 0 {
+				t.Errorf("got %+v, want no addresses", e)
+			}
+		}
+	})
+}
+
 // A full ring costs events, which are counted, and no verdicts.
 func TestLostEvents(t *testing.T) {
 	r := newRig(t)

@@ -36,8 +36,11 @@ struct packet {
 	__u8 kind; /* TCP flags, or type of ICMP */
 };
 
-/* Where in the frame the IP header is and what it is: the scalar that stands for a parsed packet.
+/*
+ * Where in the frame the IP header is and what it is: the scalar that stands for a parsed packet.
+ * Where 0 is, nothing was parsed.
  */
+#define PLACE_L3 0xffff
 #define PLACE_EGRESS 0x10000
 #define PLACE_V6 0x20000
 #define PLACE(l3, dir, family) \
@@ -47,7 +50,7 @@ struct packet {
 static __always_inline int read_addresses(struct __sk_buff *skb, __u32 place, __u8 src[16],
 					  __u8 dst[16])
 {
-	__u32 l3 = place & 0xffff;
+	__u32 l3 = place & PLACE_L3;
 
 	if (place & PLACE_V6)
 		return bpf_skb_load_bytes(skb, l3 + 8, src, 16) |
