@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -243,20 +244,22 @@ func (d *daemon) tell(now, before state.Status) {
 	}
 }
 
+// whereOf names the place of a problem: file, line and object, as far as each is known.
+func whereOf(p apis.Problem) string {
+	at := p.File
+	if p.File != "" && p.Line > 0 {
+		at = fmt.Sprintf("%s:%d", p.File, p.Line)
+	}
+	return strings.TrimSpace(at + " " + p.Object)
+}
+
 func (d *daemon) status() state.Status {
 	st := state.Status{Ready: true, Node: d.opts.nodeName, Mode: d.opts.mode, UpdatedAt: time.Now()}
 	d.mu.Lock()
 	problems := append([]apis.Problem(nil), d.problems...)
 	d.mu.Unlock()
 	for _, p := range append(problems, d.world.Problems()...) {
-		object := p.Object
-		switch {
-		case p.File != "" && p.Line > 0:
-			object = fmt.Sprintf("%s:%d %s", p.File, p.Line, p.Object)
-		case p.File != "":
-			object = fmt.Sprintf("%s %s", p.File, p.Object)
-		}
-		st.Problems = append(st.Problems, state.Problem{Object: object, Field: p.Field, Message: p.Message})
+		st.Problems = append(st.Problems, state.Problem{Object: whereOf(p), Field: p.Field, Message: p.Message})
 	}
 	st.Problems = append(st.Problems, d.around.problems()...)
 	st.NotAdopted = d.reconciler.NotAdopted()
