@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -22,22 +21,21 @@ const maxExpanded = 16 << 20
 
 // fill decodes a mapping into an object, and returns false with the reason if that is not possible. It
 // goes through JSON, since the types of the API know only that, and keeps the line of every value. Fields
-// that the object does not have are left out and returned: a newer API may have them, or somebody has
-// mistyped one, which can open a pod.
-func fill(n *yaml.Node, o apis.Object) (unknown []string, p apis.Problem, ok bool) {
-	var w writer
-	if err := w.node(n, 0); err != nil {
+// that the object does not have are left out and returned, since a newer API may have them; one that is
+// near a field it has is mistyped, and to leave that out could open a pod.
+func fill(n *yaml.Node, o apis.Object) (leftOut []unknownField, p apis.Problem, ok bool) {
+	t := reflect.TypeOf(o).Elem()
+	w := writer{root: t}
+	if err := w.node(n, t, 0); err != nil {
 		line, message := locate(err)
 		return nil, apis.Problem{Line: line, Message: message}, false
 	}
-	strict, err := kjson.UnmarshalStrict(w.out, o)
+	err := kjson.UnmarshalCaseSensitivePreserveInts(w.out, o)
 	if err == nil {
-		for _, e := range strict {
-			if m := unknownField.FindStringSubmatch(e.Error()); m != nil {
-				unknown = append(unknown, m[1])
-			}
+		if u := w.typo; u != nil {
+			return nil, apis.Problem{Line: u.line, Field: u.path, Message: "is no field of this kind" + didYouMean(u.near)}, false
 		}
-		return unknown, apis.Problem{}, true
+		return w.leftOut, apis.Problem{}, true
 	}
 	p = apis.Problem{Line: n.Line, Message: strings.TrimPrefix(err.Error(), "json: ")}
 	var wrong *json.UnmarshalTypeError
@@ -48,9 +46,6 @@ func fill(n *yaml.Node, o apis.Object) (unknown []string, p apis.Problem, ok boo
 	}
 	return nil, p, false
 }
-
-// unknownField is how the library names a field that an object does not have.
-var unknownField = regexp.MustCompile(`^unknown field "(.*)"$`)
 
 // typeName says what a manifest has to hold for a Go type.
 func typeName(t reflect.Type) string {
@@ -72,8 +67,13 @@ type mark struct {
 	offset, line int
 }
 
-// writer turns a tree into JSON.
+// writer turns a tree into JSON, and notes the fields that the type of the object does not have.
 type writer struct {
+	root    reflect.Type
+	at      []step // from the object to what is being written
+	leftOut []unknownField
+	typo    *unknownField
+
 	out    []byte
 	marks  []mark // by rising offset
 	merges int    // mappings and keys that were looked at for merging, though they may add nothing
@@ -93,7 +93,8 @@ func (w *writer) lineOf(offset int) int {
 	return w.marks[max(i-1, 0)].line
 }
 
-func (w *writer) node(n *yaml.Node, depth int) error {
+// node writes a value that is read into a type, which is nil when that is not known.
+func (w *writer) node(n *yaml.Node, t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return &lineError{n.Line, errors.New("nested too deeply")}
 	}
@@ -101,21 +102,24 @@ func (w *writer) node(n *yaml.Node, depth int) error {
 		return err
 	}
 	if n.Kind == yaml.AliasNode {
-		return w.node(n.Alias, depth+1)
+		return w.node(n.Alias, t, depth+1)
 	}
 	w.marks = append(w.marks, mark{len(w.out), n.Line})
 	switch n.Kind {
 	case yaml.MappingNode:
-		return w.mapping(n, depth)
+		return w.mapping(n, t, depth)
 	case yaml.SequenceNode:
 		w.out = append(w.out, '[')
+		inner := element(t, reflect.Slice)
 		for i, c := range n.Content {
 			if i > 0 {
 				w.out = append(w.out, ',')
 			}
-			if err := w.node(c, depth+1); err != nil {
+			w.at = append(w.at, step{index: i})
+			if err := w.node(c, inner, depth+1); err != nil {
 				return err
 			}
+			w.at = w.at[:len(w.at)-1]
 		}
 		w.out = append(w.out, ']')
 		return nil
@@ -125,10 +129,10 @@ func (w *writer) node(n *yaml.Node, depth int) error {
 	return &lineError{n.Line, errors.New("empty document")}
 }
 
-func (w *writer) mapping(n *yaml.Node, depth int) error {
+func (w *writer) mapping(n *yaml.Node, t reflect.Type, depth int) error {
 	seen := map[string]int{}
 	w.out = append(w.out, '{')
-	if err := w.pairs(n, depth, seen, false); err != nil {
+	if err := w.pairs(n, t, depth, seen, false); err != nil {
 		return err
 	}
 	w.out = append(w.out, '}')
@@ -137,10 +141,11 @@ func (w *writer) mapping(n *yaml.Node, depth int) error {
 
 // pairs writes keys and values of a mapping. Merged ones ("<<") come last and give way to those that
 // are there.
-func (w *writer) pairs(n *yaml.Node, depth int, seen map[string]int, merged bool) error {
+func (w *writer) pairs(n *yaml.Node, t reflect.Type, depth int, seen map[string]int, merged bool) error {
 	if depth > maxDepth {
 		return &lineError{n.Line, errors.New("nested too deeply")}
 	}
+	fields := fieldsOf(t)
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -167,19 +172,24 @@ func (w *writer) pairs(n *yaml.Node, depth int, seen map[string]int, merged bool
 		seen[key.Value] = key.Line
 		w.text(key.Value)
 		w.out = append(w.out, ':')
-		if err := w.node(value, depth+1); err != nil {
+		if _, ok := fields[key.Value]; !ok && fields != nil {
+			w.unknownKey(key.Value, key.Line, fields)
+		}
+		w.at = append(w.at, step{key: key.Value})
+		if err := w.node(value, child(t, fields, key.Value), depth+1); err != nil {
 			return err
 		}
+		w.at = w.at[:len(w.at)-1]
 	}
 	for _, m := range merges {
-		if err := w.merge(m, depth+1, seen); err != nil {
+		if err := w.merge(m, t, depth+1, seen); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) merge(n *yaml.Node, depth int, seen map[string]int) error {
+func (w *writer) merge(n *yaml.Node, t reflect.Type, depth int, seen map[string]int) error {
 	if depth > maxDepth {
 		return &lineError{n.Line, errors.New("nested too deeply")}
 	}
@@ -189,12 +199,12 @@ func (w *writer) merge(n *yaml.Node, depth int, seen map[string]int) error {
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
-		return w.merge(n.Alias, depth+1, seen)
+		return w.merge(n.Alias, t, depth+1, seen)
 	case yaml.MappingNode:
-		return w.pairs(n, depth, seen, true)
+		return w.pairs(n, t, depth, seen, true)
 	case yaml.SequenceNode:
 		for _, c := range n.Content {
-			if err := w.merge(c, depth+1, seen); err != nil {
+			if err := w.merge(c, t, depth+1, seen); err != nil {
 				return err
 			}
 		}

@@ -30,21 +30,59 @@ var kinds = map[string]kindOf{
 }
 
 // maker returns what makes an empty object of a kind, or nil when the kind does not matter here. A
-// kind of ours in a version that is not is an error: to pass over it would be to leave a policy out.
-func maker(apiVersion, kind string) (func() apis.Object, error) {
+// kind of ours in a version that is not, or mistyped, is an error in a field of the manifest: to pass
+// over it would be to leave a policy out.
+func maker(apiVersion, kind string) (newObject func() apis.Object, field string, err error) {
 	k, ok := kinds[kind]
 	group, version, found := strings.Cut(apiVersion, "/")
 	if !found {
 		group, version = "", apiVersion
 	}
-	if !ok || k.group != group {
-		return nil, nil
+	if !ok {
+		if meant := nearest(kind, kindNames); meant != "" && isNearGroup(group, kindNames[meant]) {
+			return nil, "kind", fmt.Errorf("%q is not known%s", kind, didYouMean(meant))
+		}
+		return nil, "", nil
+	}
+	if k.group != group {
+		if isNearGroup(group, k.group) {
+			return nil, "apiVersion", fmt.Errorf("%q has no kind %s%s", apiVersion, kind, didYouMean(k.apiVersion()))
+		}
+		return nil, "", nil
 	}
 	if k.version != version {
-		return nil, fmt.Errorf("version %q of kind %s is not known, want %q", version, kind, k.version)
+		return nil, "apiVersion", fmt.Errorf("version %q of kind %s is not known, want %q", version, kind, k.version)
 	}
-	return k.new, nil
+	return k.new, "", nil
 }
+
+func (k kindOf) apiVersion() string { return strings.TrimPrefix(k.group+"/"+k.version, "/") }
+
+// kindNames has the group of each kind, and of its List, but for PodList: NodeList is not a typo of it.
+var kindNames = func() map[string]string {
+	names := map[string]string{"List": ""}
+	for name, k := range kinds {
+		names[name] = k.group
+		if len(name) > short {
+			names[name+"List"] = k.group
+		}
+	}
+	return names
+}()
+
+// isNearGroup tells whether a kind that is not in a group was probably meant to be in the one that has
+// it: it is mistyped, or that of another kind of ours. Other projects have kinds with our names, or
+// nearly.
+func isNearGroup(group, want string) bool {
+	for _, k := range kinds {
+		if group == k.group {
+			return true
+		}
+	}
+	return edits(group, want) <= maxEdits
+}
+
+func didYouMean(name string) string { return fmt.Sprintf("; did you mean %q?", name) }
 
 // listOf returns the kind of a List's items, which is empty for a plain List: its items say it.
 func listOf(kind string) (string, bool) {

@@ -22,7 +22,7 @@ type Object struct {
 type Content struct {
 	Objects  []Object       // in the order of the file, every Ref once
 	Problems []apis.Problem // each is a document, or an item of a List, that is left out
-	Ignored  []apis.Problem // documents of kinds that do not matter here, and fields that no kind has
+	Ignored  []apis.Problem // documents of kinds that do not matter here, and fields that the kind does not have
 }
 
 // Decode reads all documents of a file. The name is for messages, and a name that ends in .json decides
@@ -92,9 +92,9 @@ func (d *decoder) object(n *yaml.Node, apiVersion, kind string) {
 		d.list(n, apiVersion, item)
 		return
 	}
-	newObject, err := maker(apiVersion, kind)
+	newObject, wrong, err := maker(apiVersion, kind)
 	if err != nil {
-		d.report(apis.Problem{Object: nameOf(n, kind), Line: n.Line, Field: "apiVersion", Message: err.Error()})
+		d.report(apis.Problem{Object: nameOf(n, kind), Line: lineOf(n, wrong), Field: wrong, Message: err.Error()})
 		return
 	}
 	if newObject == nil {
@@ -110,7 +110,15 @@ func (d *decoder) object(n *yaml.Node, apiVersion, kind string) {
 // list decodes the items of a List one by one.
 func (d *decoder) list(n *yaml.Node, apiVersion, kind string) {
 	items, ok := field(n, "items")
-	if !ok || items.ShortTag() == "!!null" {
+	if !ok {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if key := n.Content[i]; edits(key.Value, "items") <= maxEdits {
+				d.report(apis.Problem{Line: key.Line, Field: key.Value, Message: "is no field of this kind" + didYouMean("items")})
+			}
+		}
+		return
+	}
+	if items.ShortTag() == "!!null" {
 		return
 	}
 	if items.Kind != yaml.SequenceNode {
@@ -136,18 +144,18 @@ func (d *decoder) list(n *yaml.Node, apiVersion, kind string) {
 
 // keep fills an object from a mapping and adds it to the content, or reports it.
 func (d *decoder) keep(n *yaml.Node, kind string, o apis.Object) {
-	unknown, p, ok := fill(n, o)
+	leftOut, p, ok := fill(n, o)
 	if !ok {
 		p.Object = nameOf(n, kind)
 		d.report(p)
 		return
 	}
-	for _, field := range unknown {
-		if !ours(kind, field) {
+	for _, u := range leftOut {
+		if !ours(kind, u.path) {
 			continue
 		}
 		d.content.Ignored = append(d.content.Ignored, apis.Problem{
-			File: d.file, Line: d.line(n.Line), Object: nameOf(n, kind), Field: field, Message: "is no field of this kind and is left out",
+			File: d.file, Line: d.line(u.line), Object: nameOf(n, kind), Field: u.path, Message: "is no field of this kind and is left out",
 		})
 	}
 	if p, ok := check(o); !ok {
@@ -195,6 +203,14 @@ func field(n *yaml.Node, key string) (*yaml.Node, bool) {
 	return nil, false
 }
 
+// lineOf returns the line of the value of a key, or that of the mapping.
+func lineOf(n *yaml.Node, key string) int {
+	if v, ok := field(n, key); ok {
+		return v.Line
+	}
+	return n.Line
+}
+
 // nameOf names a document as far as it can be read.
 func nameOf(n *yaml.Node, kind string) string {
 	ref := apis.Ref{Kind: kind}
@@ -206,5 +222,5 @@ func nameOf(n *yaml.Node, kind string) string {
 			ref.Namespace = v.Value
 		}
 	}
-	return ref.String()
+	return strings.TrimSpace(ref.String())
 }

@@ -106,7 +106,7 @@ func TestDecode(t *testing.T) {
 			text: policy + "  laterField: {a: [1, 2]}\nstatus: x\n",
 			want: summary{
 				Objects: []string{"01 NetworkPolicy t1/p"},
-				Ignored: []string{"a.yaml:1: NetworkPolicy t1/p: spec.laterField: is no field of this kind and is left out"},
+				Ignored: []string{"a.yaml:6: NetworkPolicy t1/p: spec.laterField: is no field of this kind and is left out"},
 			},
 		},
 		{
@@ -129,7 +129,7 @@ func TestDecode(t *testing.T) {
 				"a.yaml:1: apiVersion or kind is missing",
 				"a.yaml:3: want a mapping with apiVersion and kind",
 				"a.yaml:5: want a mapping with apiVersion and kind",
-				"a.yaml:7: Pod : metadata.name: is missing",
+				"a.yaml:7: Pod: metadata.name: is missing",
 			}},
 		},
 		{
@@ -160,7 +160,7 @@ func TestDecode(t *testing.T) {
 			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Pod\n  metadata: 7\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: b}\n",
 			want: summary{
 				Objects:  []string{"04 Namespace a", "10 Pod default/b"},
-				Problems: []string{"a.yaml:9: Pod : metadata: is of type number, want mapping"},
+				Problems: []string{"a.yaml:9: Pod: metadata: is of type number, want mapping"},
 			},
 		},
 		{

@@ -97,6 +97,17 @@ func TestReader(t *testing.T) {
 			{name: "mended", do: put("a.yaml", docs(labelled("a", "3"), labelled("b", "2"))), objects: []string{"a=3", "b=2"}},
 			{name: "b taken out", do: put("a.yaml", labelled("a", "3")), objects: []string{"a=3"}},
 		}},
+		{name: "a mistyped field or kind is broken", steps: []step{
+			{name: "good", do: put("a.yaml", docs(labelled("a", "1"), labelled("b", "1"))), objects: []string{"a=1", "b=1"}},
+			{name: "labels mistyped", do: put("a.yaml", docs(labelled("a", "2"), strings.Replace(labelled("b", "2"), "labels", "lables", 1))), objects: []string{"a=2", "b=1"},
+				problems: []string{`a.yaml:7: Namespace b: metadata.lables: is no field of this kind; did you mean "labels"?`, "a.yaml: Namespace b: stays in force as it was last read"}},
+			{name: "kind mistyped", do: put("a.yaml", docs(labelled("a", "3"), strings.Replace(labelled("b", "3"), "Namespace", "namespace", 1))), objects: []string{"a=3", "b=1"},
+				problems: []string{`a.yaml:6: namespace b: kind: "namespace" is not known; did you mean "Namespace"?`, "a.yaml: Namespace b: stays in force as it was last read"}},
+			{name: "a field of a later version", do: put("a.yaml", docs(labelled("a", "4"), labelled("b", "4")+"later: 1\n")), objects: []string{"a=4", "b=4"},
+				problems: []string{"a.yaml:8: Namespace b: later: is no field of this kind and is left out"}},
+			{name: "another kind takes an object away", do: put("a.yaml", docs(labelled("a", "4"), strings.Replace(labelled("b", "4"), "Namespace", "Node", 1))), objects: []string{"a=4"},
+				problems: []string{"a.yaml:5: Node b: Node of v1 is not a kind that matters here"}},
+		}},
 		{name: "a file broken from the start", steps: []step{
 			{name: "half good", do: put("a.yaml", docs(broken, namespace("b"))), objects: []string{"b"}, problems: []string{"a.yaml:2: did not find"}},
 			{name: "deleted", do: remove("a.yaml")},

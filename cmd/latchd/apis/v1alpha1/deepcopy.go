@@ -65,6 +65,7 @@ func (p *ApplicationNetworkPolicy) DeepCopy() *ApplicationNetworkPolicy {
 	out.Spec.PodSelector = *p.Spec.PodSelector.DeepCopy()
 	out.Spec.PolicyTypes = slices.Clone(p.Spec.PolicyTypes)
 	out.Spec.Egress = slices.Clone(p.Spec.Egress)
+	out.Spec.Ingress = slices.Clone(p.Spec.Ingress)
 	return &out
 }
 

@@ -20,6 +20,8 @@ type ApplicationNetworkPolicySpec struct {
 	PolicyTypes []networkingv1.PolicyType `json:"policyTypes,omitempty"`
 	// Egress tells whether there are egress rules; their content comes from PolicyEndpoints.
 	Egress []struct{} `json:"egress,omitempty"`
+	// Ingress is known, so that nobody takes it for a misspelt egress. It is not read.
+	Ingress []struct{} `json:"ingress,omitempty"`
 }
 
 // ApplicationNetworkPolicyList is what the API server returns for a list.
