@@ -11,6 +11,7 @@ import (
 // one that boots, STATUS fails until policy is known. ADD is refused in any case.
 func TestStatusDuringTheFirstInstallation(t *testing.T) {
 	g := newGround(t, options{})
+	g.ownFolders()
 	g.writePrimary(strings.Replace(g.primary(), `"1.0.0"`, `"1.1.0"`, 1))
 	refused := func(when string) {
 		t.Helper()
@@ -23,6 +24,7 @@ func TestStatusDuringTheFirstInstallation(t *testing.T) {
 	_, err := g.latchd("uninstall")
 	g.check(err)
 
+	g.ownFolders()
 	g.openPod("a")
 	g.install()
 	g.check(g.status())
@@ -33,6 +35,7 @@ func TestStatusDuringTheFirstInstallation(t *testing.T) {
 	g.check(g.status())
 
 	g.check(os.RemoveAll(g.node.StateDir)) // as at boot
+	g.ownFolders()
 	refused("a node that boots")
 	g.install()
 	refused("a node that boots, after the init container")

@@ -160,9 +160,9 @@ func TestNodeWithoutLatchd(t *testing.T) {
 
 func TestBootWithoutLatchd(t *testing.T) {
 	g := newGround(t, options{})
-	keepLog(t)
+	g.ownFolders()
 	g.writePrimary(g.primary())
-	g.install() // and the node boots: nothing in /run, no pins, latchd is not there yet
+	g.install() // and the node boots: no records in /run, no pins, latchd is not there yet
 	s := newSandbox(t, "a")
 	if err := wantRefusal(g.add(s), types.ErrTryAgainLater, "a"); err != nil {
 		t.Error(err)
@@ -175,19 +175,10 @@ func TestBootWithoutLatchd(t *testing.T) {
 	g.check(g.del(s))
 }
 
-// keepLog removes the plugin's usual log, which it writes before latchd tells it another place, unless
-// it was there before the test.
-func keepLog(t *testing.T) {
-	const dir = "/var/log/latch"
-	if _, err := os.Stat(dir); err != nil {
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	}
-}
-
 // A node that has had no primary CNI yet starts nothing before it has.
 func TestNodeWithoutPrimary(t *testing.T) {
 	g := newGround(t, options{})
-	keepLog(t)
+	g.ownFolders()
 	g.install()
 	s := newSandbox(t, "a")
 	if err := wantRefusal(g.add(s), types.ErrTryAgainLater, "no configuration of a primary CNI"); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/ready"
+	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -78,6 +79,12 @@ func newGround(t *testing.T, o options) *ground {
 	g.listen(g.Ext, testenv.ExtWeb4+":"+port)
 	g.listen(g.Ext, testenv.ExtWeb4+":"+allowedPort)
 	return g
+}
+
+// ownFolders tells the plugin the node's bpffs and log, until latchd does: it would take the machine's.
+func (g *ground) ownFolders() {
+	g.t.Helper()
+	g.check(state.New(g.node.StateDir).WriteSettings(state.NodeSettings{Bpffs: g.node.Bpffs, LogFile: g.node.LatchLog}))
 }
 
 func (g *ground) check(err error) {

@@ -59,14 +59,14 @@ func TestResultIsThatOfThePrimary(t *testing.T) {
 // DEL succeeds whatever is missing (R14.10).
 func TestDelOfNothing(t *testing.T) {
 	g := newGround(t, options{})
-	keepLog(t)
 	g.writePrimary(g.primary())
 	g.install()
 	netns := "/run/netns/no-such-sandbox"
 	for _, env := range []string{netns, ""} {
 		cmd := exec.Command(filepath.Join(g.binDir, "latch"))
 		cmd.Env = []string{"CNI_COMMAND=DEL", "CNI_CONTAINERID=unknown", "CNI_IFNAME=eth0", "CNI_PATH=" + g.binDir, "CNI_NETNS=" + env}
-		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","type":"latch","stateDir":%q}`, g.node.StateDir))
+		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","type":"latch","stateDir":%q,"bpffs":%q,"logFile":%q}`,
+			g.node.StateDir, g.node.Bpffs, g.node.LatchLog))
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("netns %q: %v: %s", env, err, out)
 		}

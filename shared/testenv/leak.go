@@ -38,12 +38,19 @@ func leaksSince(dir string, before inventory) (leaks, programs []string, err err
 	return leaks, programs, err
 }
 
+// machines are folders that Latch uses on a node when nobody names others: tests have theirs.
+var machines = []string{"/sys/fs/bpf/latch", "/var/log/latch"}
+
 // takeInventory looks at interfaces of the namespace that the tests run in, files and mounts below
-// their temporary folder, pins in the machine's own bpffs, kernel objects that this process holds, and
-// programs of the project that anybody holds.
+// their temporary folder, pins in the machine's own bpffs and files in its folder of logs,
+// kernel objects that this process holds, and programs of the project that anybody holds.
 func takeInventory(dir string) (inventory, error) {
 	i := inventory{}
-	return i, errors.Join(i.links(), i.mounts(dir), i.files(dir), i.files("/sys/fs/bpf/latch"), i.descriptors(), i.programs())
+	errs := []error{i.links(), i.mounts(dir), i.descriptors(), i.programs()}
+	for _, root := range append([]string{dir}, machines...) {
+		errs = append(errs, i.files(root))
+	}
+	return i, errors.Join(errs...)
 }
 
 func (i inventory) links() error {
