@@ -56,6 +56,20 @@ func isOneOf(key string, known []string) bool {
 	return slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) })
 }
 
+// CheckEntry says what the plugin makes of its entry in a conflist: the keys that nothing reads, with the one
+// that may have been meant, and the error with which it refuses every ADD, nil if it does not.
+func CheckEntry(entry []byte) (unknown []string, err error) {
+	conf, err := parseConfig(entry)
+	for _, u := range conf.unknown {
+		said := u.key
+		if u.nearest != "" {
+			said += " (" + u.nearest + "?)"
+		}
+		unknown = append(unknown, said)
+	}
+	return unknown, err
+}
+
 // nearest returns the candidate that a word is likely meant to be, or empty.
 func nearest(word string, candidates []string) string {
 	best, least := "", len(word)/3+1

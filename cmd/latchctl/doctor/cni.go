@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/latch-cni/latch/plugin"
 )
 
 // conf is what matters of a CNI configuration.
@@ -13,6 +16,15 @@ type conf struct {
 	Type     string `json:"type"`
 	Disabled string `json:"disabled"`
 	Plugins  []conf `json:"plugins"`
+
+	raw []byte
+}
+
+// UnmarshalJSON keeps the text, too.
+func (c *conf) UnmarshalJSON(b []byte) error {
+	type plain conf
+	c.raw = bytes.Clone(b)
+	return json.Unmarshal(b, (*plain)(c))
 }
 
 // plugins are those of a list, or the one of a file with a single plugin.
@@ -71,6 +83,7 @@ func (x *exam) configuration() {
 			x.add(Warn, check, "move latch to the end: plugins behind it may add interfaces that it does not see", "%s has latch before %s", name, strings.Join(chain[at+1:], ", "))
 		case c.plugins()[at].Disabled != "":
 			x.add(Fail, check, "install a primary CNI; latchd chains Latch to it", "%s refuses every pod: %s", name, c.plugins()[at].Disabled)
+		case !x.entry(name, c.plugins()[at].raw): // it says so
 		default:
 			x.add(OK, check, "", "%s: %s", filepath.Join(x.ConfDir, name), strings.Join(chain, ", "))
 		}
@@ -80,6 +93,19 @@ func (x *exam) configuration() {
 	if ours == "" {
 		x.add(Fail, check, install, "no configuration in %s has latch", x.ConfDir)
 	}
+}
+
+// entry reports what the plugin thinks of its entry, and false if that keeps pods from starting.
+func (x *exam) entry(file string, raw []byte) bool {
+	const fix = "correct it in the file, or in the primary CNI's if latchd makes this one from that"
+	unknown, err := plugin.CheckEntry(raw)
+	if len(unknown) > 0 {
+		x.add(Warn, "conflist", fix, "%s has keys in latch's entry that nothing reads: %s", file, strings.Join(unknown, ", "))
+	}
+	if err != nil {
+		x.add(Fail, "conflist", fix, "%s: latch refuses every pod: %v", file, err)
+	}
+	return err == nil
 }
 
 // unchained is about a file without us that runtimes take before any with us.

@@ -16,6 +16,11 @@ const (
 	chained = `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp"},{"type":"latch"}]}`
 )
 
+// withLatch is a chain whose entry of latch says more.
+func withLatch(more string) string {
+	return strings.Replace(chained, `"latch"`, `"latch",`+more, 1)
+}
+
 // folder makes a folder with files.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
@@ -46,6 +51,10 @@ func TestConfiguration(t *testing.T) {
 		{"multus delegates to ours", map[string]string{"05-latch.conflist": chained, "00-multus.conf": `{"type":"multus"}`}, OK, "ptp, latch"},
 		{"loopback is first", map[string]string{"05-latch.conflist": chained, "00-lo.conf": `{"type":"loopback"}`}, OK, "ptp, latch"},
 		{"it is disabled", map[string]string{"05-latch.conflist": `{"plugins":[{"type":"latch","disabled":"no primary"}]}`}, Fail, "no primary"},
+		{"a setting is misspelt", map[string]string{"05-latch.conflist": withLatch(`"enforcingMode":"strikt"`)}, Fail, `enforcingMode: "strikt" is not one of standard, strict`},
+		{"a setting is of another type", map[string]string{"05-latch.conflist": withLatch(`"antiSpoof":"yes"`)}, Fail, "antiSpoof"},
+		{"a key is misspelt", map[string]string{"05-latch.conflist": withLatch(`"antiSpoofing":true`)}, Warn, "antiSpoofing (antiSpoof?)"},
+		{"a key is misspelt, which keeps no pod from starting", map[string]string{"05-latch.conflist": withLatch(`"antiSpoofing":true`)}, OK, "ptp, latch"},
 		{"alone in a file", map[string]string{"05-latch.conf": `{"type":"latch"}`}, OK, "latch"},
 		{"another is behind us", map[string]string{"05-latch.conflist": `{"plugins":[{"type":"ptp"},{"type":"latch"},{"type":"tuning"}]}`}, Warn, "latch before tuning"},
 		{"one is no JSON", map[string]string{"01.conf": "{", "05-latch.conflist": chained}, Warn, "01.conf"},
