@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 func TestKubelet(t *testing.T) {
 	testenv.RequireRoot(t)
 	keepSysctls(t)
+	keepLogs(t)
 	cp := startControlPlane(t)
 	m := newMachine(t, cp)
 	m.prepareAccounts()
@@ -118,6 +120,21 @@ func (m *machine) isAdopted(p *pod) {
 		m.t.Fatalf("attachment %+v, want an adopted one in force", att)
 	}
 	p.addrs = []netip.Addr{att.Interfaces[0].Addr4, att.Interfaces[0].Addr6}
+}
+
+// keepLogs leaves the machine without logs of Latch, if it has none: the plugin is asked for its STATUS
+// before latchd has told it to log elsewhere.
+func keepLogs(t *testing.T) {
+	t.Helper()
+	const logs = "/var/log/latch"
+	if _, err := os.Stat(logs); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(logs); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // createLatch creates the pod of the DaemonSet with its settings, on folders of the test in place of
