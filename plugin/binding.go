@@ -125,6 +125,11 @@ func (b *binding) applyRecord(ctx context.Context, record state.PodRecord, late 
 	if late && errors.Is(err, enforce.ErrNotPrepared) && b.conf.EnforcingMode == ModeStrict {
 		b.log.Warn("identifier is not prepared, default deny until it is", "identifier", record.Identifier)
 		_, err = b.enforcer.Apply(ctx, held, b.defaultRequest(state.DefaultDeny))
+		return err
+	}
+	if err == nil && b.conf.stricter { // what has been bound is taken back
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(`enforcingMode is "strict" in latch's entry, but "standard" for latchd `+
+			`(--enforcing-mode), which wrote the rules of pod %s: set both alike`, b.pod), "")
 	}
 	return err
 }

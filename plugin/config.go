@@ -55,6 +55,7 @@ type Config struct {
 
 	rawPrevResult json.RawMessage
 	unknown       []unknownKey // of the plugin's entry
+	stricter      bool         // the entry says strict, and latchd's rules are of standard mode
 }
 
 // attachmentID names an attachment as the specification does.
@@ -92,9 +93,7 @@ func parseConfig(stdin []byte) (*Config, error) {
 	}
 	entry := conf.NodeSettings
 	c.EnforcingMode = p.oneOf("enforcingMode", entry.EnforcingMode, node.EnforcingMode, ModeStandard, ModeStrict)
-	if entry.EnforcingMode == ModeStrict && node.EnforcingMode == ModeStandard {
-		errs = append(errs, errors.New(`enforcingMode: "strict" here, but "standard" for latchd (--enforcing-mode), which writes the pods' rules: set both alike`))
-	}
+	c.stricter = entry.EnforcingMode == ModeStrict && node.EnforcingMode == ModeStandard
 	c.UnknownPods = p.oneOf("unknownPods", entry.UnknownPods, node.UnknownPods, UnknownRetry, UnknownDefault)
 	c.AttachMode = attach.Mode(p.oneOf("attachMode", entry.AttachMode, node.AttachMode,
 		string(attach.ModeAuto), string(attach.ModeClsact), string(attach.ModeTCX)))

@@ -2,11 +2,9 @@ package plugin
 
 import (
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -180,23 +178,4 @@ func TestParseValidAttachments(t *testing.T) {
 	}
 	_, err := parseConfig(conf(t, "", map[string]any{key: "all"}))
 	wantCode(t, err, types.ErrInvalidNetworkConfig, key)
-}
-
-// The mode of the rules is latchd's: an entry that asks for more than these give must not seem to get it.
-func TestStricterModeThanLatchd(t *testing.T) {
-	for _, tt := range []struct{ node, entry, want string }{
-		{"standard", "strict", `set both alike`},
-		{"strict", "standard", ""},
-		{"strict", "strict", ""},
-		{"", "strict", ""}, // latchd has not told yet: what is not known is closed
-	} {
-		node := ""
-		if tt.node != "" {
-			node = fmt.Sprintf(`{"enforcingMode":%q}`, tt.node)
-		}
-		_, err := parseConfig(conf(t, node, map[string]any{"enforcingMode": tt.entry}))
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("latchd %q, entry %q: %v, want %q", tt.node, tt.entry, err, tt.want)
-		}
-	}
 }

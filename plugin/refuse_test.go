@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 func TestAddRefuses(t *testing.T) {
@@ -140,6 +141,37 @@ func TestAddOfPodWhoseIdentifierIsNotPrepared(t *testing.T) {
 			if a, err := n.store().ReadAttachment(s.container, "eth0"); err != nil || a.Default != "deny" {
 				t.Errorf("attachment %+v, %v, want default deny", a, err)
 			}
+		})
+	}
+}
+
+// The mode of the rules is latchd's: an entry that asks for more than these give does not seem to get it.
+func TestAddIsNotStricterThanTheRules(t *testing.T) {
+	for _, tt := range []struct {
+		node, entry string
+		refused     bool
+	}{
+		{"standard", "strict", true}, {"strict", "standard", false}, {"strict", "strict", false}, {"", "strict", false},
+	} {
+		t.Run(tt.node+" "+tt.entry, func(t *testing.T) {
+			n := newNode(t)
+			s := n.sandbox("web")
+			n.publish(s)
+			if tt.node != "" {
+				if err := n.store().WriteSettings(state.NodeSettings{EnforcingMode: tt.node}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			conf := n.netConf("1.0.0", s, map[string]any{"enforcingMode": tt.entry})
+			_, cniErr := n.call("ADD", n.env(s, nil), conf)
+			if tt.refused {
+				n.wantRefused(s, cniErr, 7, "shop/web", "set both alike")
+				return
+			}
+			if cniErr != nil {
+				t.Fatal(cniErr)
+			}
+			n.mustCall("DEL", s, conf)
 		})
 	}
 }
