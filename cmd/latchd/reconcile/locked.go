@@ -103,7 +103,7 @@ func (r *Reconciler) arrivals(v *view) error {
 			}
 			v.locks = append(v.locks, other)
 			for _, a := range members {
-				if a.PodNamespace == p.Namespace && a.PodName == p.Name && (a.PodUID == "" || p.UID == "" || a.PodUID == p.UID) {
+				if isOf(a, p.Namespace, p.Name, p.UID) {
 					v.moves = append(v.moves, a)
 				}
 			}

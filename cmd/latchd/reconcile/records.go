@@ -116,7 +116,7 @@ func (r *Reconciler) findLeft(atts []state.Attachment) (stale []identity.Identif
 			left[p] = map[identity.Identifier]bool{}
 		}
 		left[p][a.Identifier] = true
-		if now, ok := r.pods[p]; ok && now.id != a.Identifier && (a.PodUID == "" || now.uid == "" || a.PodUID == now.uid) {
+		if now, ok := r.pods[p]; ok && now.id != a.Identifier && isOf(a, p.namespace, p.name, now.uid) {
 			stale = append(stale, now.id)
 		}
 	}

@@ -110,6 +110,7 @@ func recorded(atts []state.Attachment, pod state.Attachment) bool {
 	})
 }
 
+// isOf compares uids as far as both sides know them: a directory of manifests has none.
 func isOf(a state.Attachment, namespace, name, uid string) bool {
 	return a.PodNamespace == namespace && a.PodName == name && (a.PodUID == "" || uid == "" || a.PodUID == uid)
 }
