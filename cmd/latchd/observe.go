@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
@@ -180,16 +181,10 @@ func (ob *observation) serve(ctx context.Context, l net.Listener, h http.Handler
 }
 
 func (ob *observation) countFlows(ctx context.Context) {
-	tick := time.NewTicker(flowCountPeriod)
-	defer tick.Stop()
-	for {
+	_ = wait.PollUntilContextCancel(ctx, flowCountPeriod, true, func(context.Context) (done bool, _ error) {
 		if err := ob.metrics.CountFlows(); err != nil {
 			ob.log.Warn("metrics", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+		return false, nil
+	})
 }

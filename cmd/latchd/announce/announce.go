@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
@@ -83,27 +84,26 @@ func (a *Announcer) Run(ctx context.Context) {
 			a.tell(e)
 		}
 	}
-	tick := time.NewTicker(lookPeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+	_ = wait.PollUntilContextCancel(ctx, lookPeriod, false, func(ctx context.Context) (done bool, _ error) {
+		a.look(ctx)
+		return false, nil
+	})
+}
+
+// look tells what there is to tell now.
+func (a *Announcer) look(ctx context.Context) {
+	found := a.from.Found()
+	if found.At.IsZero() || found.Err != nil {
+		return
+	}
+	failing := a.from.Failing()
+	if a.opts.Events {
+		for _, e := range a.lasting.look(time.Now(), a.current(found, failing), a.how(found)) {
+			a.tell(e)
 		}
-		found := a.from.Found()
-		if found.At.IsZero() || found.Err != nil {
-			continue
-		}
-		failing := a.from.Failing()
-		if a.opts.Events {
-			for _, e := range a.lasting.look(time.Now(), a.current(found, failing), a.how(found)) {
-				a.tell(e)
-			}
-		}
-		if a.opts.Condition {
-			a.keep(ctx, found, failing)
-		}
+	}
+	if a.opts.Condition {
+		a.keep(ctx, found, failing)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/state"
@@ -18,24 +19,18 @@ const goneGrace = 5 * time.Second
 // Audit asks the kernel about everything once in a period until the context ends: attachments whose
 // interface is gone are removed, every identifier is reconciled with all its interfaces verified.
 func (r *Reconciler) Audit(ctx context.Context, period time.Duration) {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			began := time.Now()
-			err := r.AuditOnce(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				r.log.Error("audit", "error", err)
-			}
-			r.auditEnded(began, err)
+	_ = wait.PollUntilContextCancel(ctx, period, false, func(ctx context.Context) (done bool, _ error) {
+		began := time.Now()
+		err := r.AuditOnce(ctx)
+		if ctx.Err() != nil {
+			return true, nil
 		}
-	}
+		if err != nil {
+			r.log.Error("audit", "error", err)
+		}
+		r.auditEnded(began, err)
+		return false, nil
+	})
 }
 
 // AuditOnce is one round of Audit. The identifiers it asks for are reconciled by the workers. A record

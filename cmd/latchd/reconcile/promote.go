@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -20,29 +22,27 @@ func (r *Reconciler) Promote(ctx context.Context) {
 	if attach.HaveTCX() != nil {
 		return
 	}
-	tick := time.NewTicker(promotePeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	_ = wait.PollUntilContextCancel(ctx, promotePeriod, false, func(ctx context.Context) (done bool, _ error) {
+		r.promoteOnce(ctx)
+		return false, nil
+	})
+}
+
+func (r *Reconciler) promoteOnce(ctx context.Context) {
+	atts, err := r.store.ListAttachments()
+	if err != nil {
+		r.log.Error("promote", "error", err)
+		return
+	}
+	for _, a := range atts {
+		if ctx.Err() != nil {
 			return
-		case <-tick.C:
 		}
-		atts, err := r.store.ListAttachments()
-		if err != nil {
-			r.log.Error("promote", "error", err)
+		if !promotable(a) {
 			continue
 		}
-		for _, a := range atts {
-			if ctx.Err() != nil {
-				return
-			}
-			if !promotable(a) {
-				continue
-			}
-			if _, err := r.enforcer.Promote(ctx, a.ContainerID, a.IfName); err != nil && !errors.Is(err, attach.ErrGone) {
-				r.log.Error("promote", "container", a.ContainerID, "error", err)
-			}
+		if _, err := r.enforcer.Promote(ctx, a.ContainerID, a.IfName); err != nil && !errors.Is(err, attach.ErrGone) {
+			r.log.Error("promote", "container", a.ContainerID, "error", err)
 		}
 	}
 }
