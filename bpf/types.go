@@ -174,6 +174,11 @@ func FlowTimeout(timeouts *[8]uint32, proto, state uint8) uint32 {
 	return timeouts[TimeoutOther]
 }
 
+// IsOver tells whether a flow has expired. Stamps of other CPUs may be ahead of now.
+func (f *Flow) IsOver(now uint32, timeouts *[8]uint32, proto uint8) bool {
+	return int32(now-f.Stamp) > int32(FlowTimeout(timeouts, proto, f.State))
+}
+
 // Addr4 is an IPv4 address as the programs hold it: in network order. 0 if a is no IPv4 address.
 func Addr4(a netip.Addr) uint32 {
 	if !a.Is4() {

@@ -58,10 +58,6 @@ type expiry struct {
 	bound    map[uint32]bool // pods
 }
 
-func (x *expiry) isOver(proto uint8, f bpf.Flow) bool {
-	return int32(x.now-f.Stamp) > int32(bpf.FlowTimeout(&x.timeouts, proto, f.State)) // stamps of other CPUs may be ahead
-}
-
 // expire deletes the dead flows of one table, and more of them when it is crowded.
 func expire[K comparable](o *objects, x expiry, name string, of func(K) (pod uint32, proto uint8)) (int, error) {
 	m := o.maps[name]
@@ -77,33 +73,26 @@ func expire[K comparable](o *objects, x expiry, name string, of func(K) (pod uin
 }
 
 func sweepFlows[K comparable](o *objects, m *ebpf.Map, x expiry, of func(K) (uint32, uint8)) (deleted, kept int, err error) {
-	const batch = 4096
-	keys, values := make([]K, batch), make([]bpf.Flow, batch)
 	var orphans []K // of pods that are not bound, or were not when their bindings were looked at
-	var cursor ebpf.MapBatchCursor
-	for done := false; !done; {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return deleted, kept, fmt.Errorf("list %s: %w", m, err)
-		}
-		done = err != nil
-		for i := range n {
-			pod, proto := of(keys[i])
+	err = bpf.Batches(m, func(keys []K, values []bpf.Flow) error {
+		for i, k := range keys {
+			pod, proto := of(k)
 			switch {
 			case !x.bound[pod]:
-				orphans = append(orphans, keys[i])
-			case x.isOver(proto, values[i]) && x.stillOver(m, keys[i], proto):
-				if err := deleteFlow(m, keys[i]); err != nil {
-					return deleted, kept, err
+				orphans = append(orphans, k)
+			case values[i].IsOver(x.now, &x.timeouts, proto) && x.stillOver(m, k, proto):
+				if err := deleteFlow(m, k); err != nil {
+					return err
 				}
 				deleted++
 			default:
 				kept++
 			}
 		}
-	}
-	if len(orphans) == 0 {
-		return deleted, kept, nil
+		return nil
+	})
+	if err != nil || len(orphans) == 0 {
+		return deleted, kept, err
 	}
 	// A flow is recorded while its pod is bound, and no pod id is used again: what is not bound now, after
 	// the flow was seen, is gone.
@@ -123,7 +112,7 @@ func sweepFlows[K comparable](o *objects, m *ebpf.Map, x expiry, of func(K) (uin
 // stillOver looks again right before a flow is deleted: its key may have been opened anew.
 func (x *expiry) stillOver(m *ebpf.Map, key any, proto uint8) bool {
 	var f bpf.Flow
-	return m.Lookup(key, &f) == nil && x.isOver(proto, f)
+	return m.Lookup(key, &f) == nil && f.IsOver(x.now, &x.timeouts, proto)
 }
 
 func deleteFlow(m *ebpf.Map, key any) error {

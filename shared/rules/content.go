@@ -104,26 +104,18 @@ func each(m *ebpf.Map, f family, fn func(netip.Prefix, bpf.RuleVal) error) error
 }
 
 func eachOf[K any](m *ebpf.Map, prefix func(K) netip.Prefix, fn func(netip.Prefix, bpf.RuleVal) error) error {
-	const batch = 4096
-	keys, values := make([]K, batch), make([]bpf.RuleVal, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			if errors.Is(err, ebpf.ErrNotSupported) {
-				return iterate(m, prefix, fn)
-			}
-			return fmt.Errorf("list %s: %w", m, err)
-		}
-		for i := 0; i < n; i++ {
-			if err := fn(prefix(keys[i]), values[i]); err != nil {
+	err := bpf.Batches(m, func(keys []K, values []bpf.RuleVal) error {
+		for i, k := range keys {
+			if err := fn(prefix(k), values[i]); err != nil {
 				return err
 			}
 		}
-		if err != nil {
-			return nil
-		}
+		return nil
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return iterate(m, prefix, fn)
 	}
+	return err
 }
 
 // iterate is eachOf for maps without batch operations: tries before 5.13.

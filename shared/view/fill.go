@@ -56,7 +56,7 @@ func (n *Node) Fill() ([]Fill, error) {
 	for _, table := range []string{"flows4", "spill4", "flows6", "spill6"} {
 		f := Fill{Table: table, Capacity: int(k.maps[table].MaxEntries()), Flows: true}
 		count := func(proto uint8, x bpf.Flow) {
-			if int32(live.now-x.Stamp) <= int32(bpf.FlowTimeout(&live.timeouts, proto, x.State)) {
+			if !x.IsOver(live.now, &live.timeouts, proto) {
 				f.Used++
 			}
 		}

@@ -135,23 +135,14 @@ func seconds(stamps int32) Seconds { return Seconds(bpf.Duration(stamps)) }
 // each calls fn for every element of a hash that changes meanwhile. An element may be missed or seen
 // twice.
 func each[K comparable, V any](m *ebpf.Map, fn func(K, V)) error {
-	const batch = 4096
-	keys, values := make([]K, batch), make([]V, batch)
 	seen := map[K]bool{}
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("list %s: %w", m, err)
-		}
-		for i := range n {
-			if !seen[keys[i]] {
-				seen[keys[i]] = true
-				fn(keys[i], values[i])
+	return bpf.Batches(m, func(keys []K, values []V) error {
+		for i, k := range keys {
+			if !seen[k] {
+				seen[k] = true
+				fn(k, values[i])
 			}
 		}
-		if err != nil {
-			return nil
-		}
-	}
+		return nil
+	})
 }

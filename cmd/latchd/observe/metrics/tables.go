@@ -12,7 +12,6 @@ import (
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/identity"
-	"github.com/latch-cni/latch/shared/policy"
 )
 
 var (
@@ -130,8 +129,8 @@ func (m *Metrics) CountFlows() error {
 	}
 	var filled [2]flowFill
 	var err4, err6 error
-	filled[bpf.V4], err4 = countFlows(v4, n.Timeouts, func(k *bpf.FlowKey4) uint8 { return k.Proto })
-	filled[bpf.V6], err6 = countFlows(v6, n.Timeouts, func(k *bpf.FlowKey6) uint8 { return k.Proto })
+	filled[bpf.V4], err4 = countFlows(v4, &n.Timeouts, func(k *bpf.FlowKey4) uint8 { return k.Proto })
+	filled[bpf.V6], err6 = countFlows(v6, &n.Timeouts, func(k *bpf.FlowKey6) uint8 { return k.Proto })
 	m.flows.mu.Lock()
 	defer m.flows.mu.Unlock()
 	m.flows.filled = filled
@@ -139,43 +138,24 @@ func (m *Metrics) CountFlows() error {
 }
 
 // countFlows reads a table in batches. What changes meanwhile may be missed or counted twice.
-func countFlows[K any](m *ebpf.Map, timeouts [8]uint32, proto func(*K) uint8) (flowFill, error) {
-	const batch = 4096
+func countFlows[K any](m *ebpf.Map, timeouts *[8]uint32, proto func(*K) uint8) (flowFill, error) {
 	fill := flowFill{capacity: int(m.MaxEntries())}
-	keys, values := make([]K, batch), make([]bpf.Flow, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fill, fmt.Errorf("count flows: %w", err)
-		}
+	err := bpf.Batches(m, func(keys []K, values []bpf.Flow) error {
 		now := bpf.Now()
-		for i := range n {
-			f := &values[i]
-			if int32(now-f.Stamp) > int32(timeoutOf(timeouts, proto(&keys[i]), f.State)) {
+		for i := range keys {
+			if values[i].IsOver(now, timeouts, proto(&keys[i])) {
 				fill.expired++
 			} else {
 				fill.live++
 			}
 		}
-		if err != nil {
-			return fill, nil
-		}
 		time.Sleep(time.Millisecond) // nobody waits for this
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("count flows: %w", err)
 	}
-}
-
-// timeoutOf is timeout_of in bpf/flow.h.
-func timeoutOf(timeouts [8]uint32, proto, state uint8) uint32 {
-	switch {
-	case policy.Protocol(proto) == policy.TCP:
-		return timeouts[bpf.TimeoutTCPSyn+int(min(state, bpf.FlowClosing))]
-	case policy.Protocol(proto) == policy.UDP && state == bpf.FlowNew:
-		return timeouts[bpf.TimeoutUDP]
-	case policy.Protocol(proto) == policy.UDP:
-		return timeouts[bpf.TimeoutUDPAnswered]
-	}
-	return timeouts[bpf.TimeoutOther]
+	return fill, err
 }
 
 func (f *flowTables) collect(c chan<- prometheus.Metric) {
