@@ -1,19 +1,10 @@
 package integration_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/ready"
-	"github.com/latch-cni/latch/shared/testenv"
 )
 
-// TestMain builds the binaries once and runs the tests in a process that finds them ready-made: what
-// is built belongs to no test and is no leak of one.
-func TestMain(m *testing.M) {
-	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(ready.Rerun(harness.BinariesEnv, nil))
-	}
-	testenv.Main(m)
-}
+func TestMain(m *testing.M) { ready.Main(m, harness.BinariesEnv, nil) }

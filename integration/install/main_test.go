@@ -7,7 +7,6 @@ import (
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/ready"
-	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // TestMain builds the binaries once and runs the tests in a process that finds them ready-made. Called
@@ -16,8 +15,5 @@ func TestMain(m *testing.M) {
 	if run := plugins[filepath.Base(os.Args[0])]; run != nil {
 		os.Exit(plugin(run))
 	}
-	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(ready.Rerun(harness.BinariesEnv, nil))
-	}
-	testenv.Main(m)
+	ready.Main(m, harness.BinariesEnv, nil)
 }

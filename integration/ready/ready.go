@@ -12,17 +12,22 @@ import (
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
-// Rerun builds the binaries, has prepare, if there is one, add to them, and runs this test binary again
-// with their folder in the variable env. It returns the code to exit with.
-func Rerun(env string, prepare func(context.Context, *harness.Binaries) error) int {
+// Main runs the tests of a package, and exits: func TestMain(m *testing.M) { ready.Main(m, harness.BinariesEnv,
+// nil) }. As root it builds the binaries, has prepare, if there is one, add to them, and runs this test binary
+// again with their folder in the variable env; that run has the tests.
+func Main(m *testing.M, env string, prepare func(context.Context, *harness.Binaries) error) {
+	if os.Getenv(env) != "" || os.Geteuid() != 0 {
+		testenv.Main(m)
+	}
 	code, err := rerun(context.Background(), env, prepare)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		code = 1
 	}
-	return code
+	os.Exit(code)
 }
 
 func rerun(ctx context.Context, env string, prepare func(context.Context, *harness.Binaries) error) (code int, err error) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/ready"
-	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // binEnv names the folder with what TestMain has built, for the process that runs the tests.
@@ -27,10 +26,7 @@ func TestMain(m *testing.M) {
 	if run := helpers[filepath.Base(os.Args[0])]; run != nil {
 		os.Exit(run())
 	}
-	if os.Getenv(binEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(ready.Rerun(binEnv, buildKillable))
-	}
-	testenv.Main(m)
+	ready.Main(m, binEnv, buildKillable)
 }
 
 // buildKillable adds the killable binaries.

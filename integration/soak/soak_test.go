@@ -20,14 +20,9 @@ import (
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
-// TestMain builds the binaries once and runs the tests in a process that finds them ready-made: what
-// is built belongs to no test and is no leak of one.
 func TestMain(m *testing.M) {
 	crash.Helper()
-	if os.Getenv(harness.BinariesEnv) == "" && os.Geteuid() == 0 {
-		os.Exit(ready.Rerun(harness.BinariesEnv, func(ctx context.Context, b *harness.Binaries) error { return b.BuildVariants(ctx) }))
-	}
-	testenv.Main(m)
+	ready.Main(m, harness.BinariesEnv, func(ctx context.Context, b *harness.Binaries) error { return b.BuildVariants(ctx) })
 }
 
 // on is a stage on the binaries that TestMain has built.
