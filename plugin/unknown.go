@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/latch-cni/latch/shared/near"
 )
 
 // unknownKey is a key of the plugin's entry that nothing reads: most likely a setting that is misspelt.
@@ -74,32 +76,11 @@ func CheckEntry(entry []byte) (unknown []string, err error) {
 func nearest(word string, candidates []string) string {
 	best, least := "", len(word)/3+1
 	for _, c := range candidates {
-		if d := distance(strings.ToLower(word), strings.ToLower(c)); d < least {
+		if d := near.Distance(strings.ToLower(word), strings.ToLower(c), 2); d < least {
 			best, least = c, d
 		}
 	}
 	return best
-}
-
-// distance is how many letters have to be put in, taken out or replaced to make one word the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // warnOfUnknownKeys names the keys that nothing reads in the log.

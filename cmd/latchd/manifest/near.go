@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 
+	"github.com/latch-cni/latch/shared/near"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -156,28 +156,7 @@ func edits(a, b string) int {
 	if max(len(a), len(b))-min(len(a), len(b)) > limit {
 		return maxEdits + 1
 	}
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		before, last, row = last, row, before
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := last[j-1]
-			if a[i-1] != b[j-1] {
-				change++
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, change)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		if slices.Min(row) > limit && slices.Min(last) > limit {
-			return maxEdits + 1
-		}
-	}
-	if d := row[len(b)]; d <= limit {
+	if d := near.Distance(a, b, 1); d <= limit {
 		return d
 	}
 	return maxEdits + 1
