@@ -68,6 +68,21 @@ func (e *Enforcer) removeOne(ctx context.Context, o *objects, a state.Attachment
 	}
 }
 
+// underLock does something with an attachment's record as it is under the lock of its identifier. It does
+// nothing, and reports false, when the attachment is gone or moved by then.
+func (e *Enforcer) underLock(ctx context.Context, a state.Attachment, do func(now state.Attachment) (bool, error)) (done bool, err error) {
+	held, err := e.Lock(ctx, a.Identifier)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, e.unlock(held, a.Identifier)) }()
+	now, err := e.readAttachment(a.ContainerID, a.IfName)
+	if err != nil || now.Identifier != a.Identifier {
+		return false, err
+	}
+	return do(now)
+}
+
 // unlock releases the lock of an identifier, and removes its file when there is nothing left to lock.
 func (e *Enforcer) unlock(held *lock.Held, id identity.Identifier) error {
 	members, err := e.store.Members(id)

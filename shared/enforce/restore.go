@@ -129,26 +129,19 @@ func (e *Enforcer) restoreMembers(ctx context.Context, atts []state.Attachment) 
 	return restored, err
 }
 
-func (e *Enforcer) addMember(ctx context.Context, a state.Attachment) (added bool, err error) {
-	held, err := e.Lock(ctx, a.Identifier)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, e.unlock(held, a.Identifier)) }()
-	now, err := e.readAttachment(a.ContainerID, a.IfName)
-	if err != nil || now.Identifier != a.Identifier {
-		return false, err
-	}
-	members, err := e.store.Members(a.Identifier)
-	for _, m := range members {
-		if m.ContainerID == a.ContainerID && m.IfName == a.IfName {
-			return false, nil
+func (e *Enforcer) addMember(ctx context.Context, a state.Attachment) (added bool, _ error) {
+	return e.underLock(ctx, a, func(state.Attachment) (bool, error) {
+		members, err := e.store.Members(a.Identifier)
+		for _, m := range members {
+			if m.ContainerID == a.ContainerID && m.IfName == a.IfName {
+				return false, nil
+			}
 		}
-	}
-	if err != nil && !errors.Is(err, state.ErrCorrupt) {
-		return false, err
-	}
-	return true, e.store.AddMember(a.Identifier, a.ContainerID, a.IfName)
+		if err != nil && !errors.Is(err, state.ErrCorrupt) {
+			return false, err
+		}
+		return true, e.store.AddMember(a.Identifier, a.ContainerID, a.IfName)
+	})
 }
 
 // lostIdentifier tells whether an identifier without a readable record must have had one, and says so.

@@ -202,20 +202,11 @@ func (e *Enforcer) deleteRecord(a state.Attachment) error {
 
 // EndAdopted deletes the record of an adopted attachment whose interfaces one of later has, and tells
 // whether it did. The interfaces, their bindings and what is attached to them are the later one's.
-func (e *Enforcer) EndAdopted(ctx context.Context, a state.Attachment, later []state.Attachment) (ended bool, err error) {
+func (e *Enforcer) EndAdopted(ctx context.Context, a state.Attachment, later []state.Attachment) (ended bool, _ error) {
 	if !a.Adopted || !slices.ContainsFunc(later, func(l state.Attachment) bool {
 		return !l.Adopted && l.Phase == state.PhaseEnforced && hasAll(l, a)
 	}) {
 		return false, nil
 	}
-	held, err := e.Lock(ctx, a.Identifier)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, e.unlock(held, a.Identifier)) }()
-	now, err := e.readAttachment(a.ContainerID, a.IfName)
-	if err != nil || now.Identifier != a.Identifier {
-		return false, err
-	}
-	return true, e.deleteRecord(now)
+	return e.underLock(ctx, a, func(now state.Attachment) (bool, error) { return true, e.deleteRecord(now) })
 }
