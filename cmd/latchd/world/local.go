@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -38,10 +39,7 @@ func (w *World) LocalPods() []LocalPod {
 		}
 	}
 	slices.SortFunc(out, func(a, b LocalPod) int {
-		if a.Namespace != b.Namespace {
-			return compareStrings(a.Namespace, b.Namespace)
-		}
-		return compareStrings(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -160,7 +161,7 @@ func (w *World) refs(i *ident) []PodRef {
 		}
 		refs = append(refs, ref)
 	}
-	slices.SortFunc(refs, func(a, b PodRef) int { return compareStrings(a.Name, b.Name) })
+	slices.SortFunc(refs, func(a, b PodRef) int { return cmp.Compare(a.Name, b.Name) })
 	return refs
 }
 

@@ -1,7 +1,6 @@
 package world
 
 import (
-	"cmp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -188,7 +187,5 @@ func (w *World) forgetListing(name podName, old *pod) {
 		}
 	}
 }
-
-func compareStrings(a, b string) int { return cmp.Compare(a, b) }
 
 func namespaceRef(name string) apis.Ref { return apis.Ref{Kind: apis.KindNamespace, Name: name} }
