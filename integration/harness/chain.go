@@ -19,8 +19,9 @@ const (
 type object = map[string]any
 
 // chain is the conflist for one pod: a point-to-point link, with the pod's exact addresses unless
-// host-local gives one, routed by the node without any translation, then latch. The gateway is the node's own address, which ptp
-// puts on every host veth: so the node talks to pods from the address that is known as its own.
+// host-local gives one, routed by the node without any translation, then latch. The gateway is the
+// node's own address, which ptp puts on every host veth: so the node talks to pods from the address
+// that is known as its own.
 func (n *Node) chain(p Pod) (*libcni.NetworkConfigList, error) {
 	plugins := []any{object{"type": "ptp", "ipam": n.ipam(p)}}
 	plugins = append(plugins, n.cfg.Between...)

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/latch-cni/latch/shared/testenv"
 	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // On a tmpfs, where records are, reading a folder can leave out a file that is replaced meanwhile.

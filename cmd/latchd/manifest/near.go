@@ -7,8 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/latch-cni/latch/shared/near"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/latch-cni/latch/shared/near"
 )
 
 // maxLeftOut bounds what is told of one object.
