@@ -71,6 +71,24 @@ func TestR11Fragments(t *testing.T) {
 	})
 }
 
+// The ends of such a test say nothing by themselves, however long it takes: an answer would be one more packet
+// whose verdict is counted.
+func TestMuteEnds(t *testing.T) {
+	g := newGround(t, options{mute: true})
+	g.Ext.Sysctl(t, "net.ipv6.icmp.ratelimit", "0")
+	a := g.pod(testenv.PodA, "IE", "E "+v4.web, "E "+v6.web)
+	each(t, g, func(t *testing.T, f family) {
+		frame := datagram(at(f.a, 6000), at(f.web, 7000), 4000)
+		g.all("allow", "fragment of the pod", a.end, g.ext, f.fragments(frame, 1, 1448, 2896))
+		g.want("allow", "answer", g.ext, a.end, datagram(at(f.web, 7000), at(f.a, 6000), 10))
+	})
+	for reason, n := range g.counters(func(k bpf.CounterKey) bool { return k.Dir == bpf.Ingress }) {
+		if r := bpf.Reason(reason); r != bpf.ReasonLink { // answers of a flow are not counted
+			t.Errorf("%d packets to the pod that nobody sent: %s", n, r)
+		}
+	}
+}
+
 // relen sets the length field of a frame's IP header.
 func relen(frame []byte) []byte {
 	frame = slices.Clone(frame)

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -56,6 +58,7 @@ func newGround(t *testing.T, o options) *ground {
 	g.Ext.Neigh(t, "eth0", v6.node, host)
 	if o.mute {
 		g.silence(g.Ext, "eth0", v4.web, v4.other, v6.web, v6.other)
+		g.swallow(g.Ext)
 	}
 	if o.bridge {
 		g.bridge()
@@ -129,6 +132,16 @@ func (g *ground) silence(ns *testenv.NetNS, dev string, addrs ...string) {
 		if err := ns.Netlink.AddrDel(ns.Link(g.t, dev), address); err != nil {
 			g.t.Fatalf("delete %s from %s: %v", a, dev, err)
 		}
+	}
+}
+
+// swallow drops what is for nobody without a word in IPv6, too, where Linux says "no route" also as a host. An
+// error that quotes a later fragment belongs to no flow: its denial would be taken for that of another packet.
+func (g *ground) swallow(ns *testenv.NetNS) {
+	g.t.Helper()
+	all := &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	if err := ns.Netlink.RouteAdd(&netlink.Route{Type: unix.RTN_BLACKHOLE, Dst: all}); err != nil {
+		g.t.Fatalf("add route that swallows: %v", err)
 	}
 }
 
