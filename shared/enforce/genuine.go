@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/pins"
 )
 
 // errForeign says that a pin of ours names an object that is not ours, or not of this set: a program of
@@ -26,8 +27,10 @@ var bindMaps = []string{"pod_state", "slots", "pod_state_hash", "node"}
 
 // genuine asks the kernel whether the programs are classifiers that work on the pinned maps and no others.
 // Where not all maps are open, they must work on each that is: nobody binds where no program looks. That
-// they work on no others is then for whoever opens all to find out.
-func (o *objects) genuine(all bool) error {
+// they work on no others is then for whoever opens all to find out. Programs of a later build of this layout
+// may have maps that this one does not know, pinned beside the others: with them this build can take over
+// from it as it can from an earlier one.
+func (o *objects) genuine(dir pins.Dir, all bool) error {
 	names := map[ebpf.MapID]string{}
 	for name, m := range o.maps {
 		id, err := bpf.MapID(m)
@@ -36,12 +39,30 @@ func (o *objects) genuine(all bool) error {
 		}
 		names[id] = name
 	}
+	if all {
+		if err := nameLaterMaps(dir, names); err != nil {
+			return err
+		}
+	}
 	for name, p := range o.progs {
 		if err := genuineProgram(p, names, all); err != nil {
 			return fmt.Errorf("pin of program %s: %w: %w", name, errForeign, err)
 		}
 	}
 	return nil
+}
+
+// nameLaterMaps adds the maps of a later build.
+func nameLaterMaps(dir pins.Dir, names map[ebpf.MapID]string) error {
+	later, err := dir.OtherMaps(bpf.MapNames())
+	for name, m := range later {
+		id, idErr := bpf.MapID(m)
+		err = errors.Join(err, idErr, m.Close())
+		if _, known := names[id]; !known && idErr == nil {
+			names[id] = name
+		}
+	}
+	return err
 }
 
 func genuineProgram(p *ebpf.Program, names map[ebpf.MapID]string, all bool) error {

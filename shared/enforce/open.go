@@ -294,12 +294,12 @@ func openObjects(dir pins.Dir, bindOnly bool) (o *objects, err error) {
 		return o, err
 	}
 	if bindOnly {
-		return o, o.genuine(false)
+		return o, o.genuine(dir, false)
 	}
 	if o.tables, err = rules.NewTables(o.maps, o.slots); err != nil {
 		return o, err
 	}
-	return o, o.genuine(true)
+	return o, o.genuine(dir, true)
 }
 
 // inodes reads which object each pin names: bpffs gives every pinning an inode of its own.

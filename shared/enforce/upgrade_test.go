@@ -43,14 +43,17 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// pinOtherBuild pins programs of "another build": on the same maps, they drop everything.
-func (g *ground) pinOtherBuild() {
+// pinOtherBuild pins programs of "another build": on the same maps, and more of its own, they drop everything.
+func (g *ground) pinOtherBuild(own ...*ebpf.Map) {
 	g.t.Helper()
 	maps := g.e.objects.maps
 	for _, name := range bpf.ProgNames() {
+		ins := asm.Instructions{asm.LoadMapPtr(asm.R1, maps["pod_state"].FD()), asm.LoadMapPtr(asm.R1, maps["slots"].FD())}
+		for _, m := range own {
+			ins = append(ins, asm.LoadMapPtr(asm.R1, m.FD()))
+		}
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "GPL",
-			Instructions: asm.Instructions{asm.LoadMapPtr(asm.R1, maps["pod_state"].FD()), asm.LoadMapPtr(asm.R1, maps["slots"].FD()),
-				asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+			Instructions: append(ins, asm.Mov.Imm(asm.R0, 2), asm.Return())})
 		if err != nil {
 			g.t.Fatal(err)
 		}
@@ -88,4 +91,36 @@ func TestUpgradeAddsMaps(t *testing.T) {
 	}
 	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true})
 	g.wantVerdicts("upgraded", true, false)
+}
+
+// A later build of the layout has more maps. This build takes over from it, too, with all that they share; a
+// map that is not pinned beside the others is not the layout's.
+func TestUpgradeFromLaterMaps(t *testing.T) {
+	g := newGround(t)
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
+	later, err := ebpf.NewMap(&ebpf.MapSpec{Name: "later", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	g.pinOtherBuild(later)
+	if _, err := openObjects(g.e.pins, false); !unusable(err) {
+		t.Errorf("opened with a map that is not pinned: %v", err)
+	}
+	if err := pins.PinAtomic(later, g.e.pins.Map("later")); err != nil {
+		t.Fatal(err)
+	}
+	before := *g.e.objects.inodes.Load()
+	_ = g.e.Close()
+	g.open()
+	for path, inode := range *g.e.objects.inodes.Load() {
+		if _, isProg := g.e.objects.progs[filepath.Base(path)]; !isProg && inode != before[path] {
+			t.Errorf("%s was replaced", path)
+		}
+	}
+	if upgraded, err := g.e.Upgrade(ctx); err != nil || !upgraded {
+		t.Errorf("upgraded %v, %v", upgraded, err)
+	}
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: true})
+	g.wantVerdicts("taken over", true, false)
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // Dir is the tree of pins of this layout below a bpffs.
@@ -76,6 +78,25 @@ func (d Dir) Links() ([]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+// OtherMaps opens what is pinned as a map of this layout under none of the known names: maps of a build that
+// came after this one. A pin that cannot be opened as a map is left out.
+func (d Dir) OtherMaps(known []string) (map[string]*ebpf.Map, error) {
+	names, err := readDir(d.Root())
+	if err != nil {
+		return nil, fmt.Errorf("list pins of maps: %w", err)
+	}
+	others := map[string]*ebpf.Map{}
+	for _, n := range names {
+		if slices.Contains(known, n) || strings.HasPrefix(n, tempPrefix) {
+			continue
+		}
+		if m, err := LoadMap(filepath.Join(d.Root(), n), nil); err == nil { // not so for folders
+			others[n] = m
+		}
+	}
+	return others, nil
 }
 
 // Layouts returns the versions that are present, this one included, in rising order.
