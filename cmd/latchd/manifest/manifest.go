@@ -30,17 +30,24 @@ type Content struct {
 func Decode(name string, data []byte) Content {
 	d := decoder{file: name, lines: bytes.Count(data, []byte("\n")) + 1, seen: map[apis.Ref]int{}}
 	for _, s := range split(data) {
-		nodes, err := parse(name, s.data)
-		for _, n := range nodes {
-			shift(n, s.line-1)
-			d.document(n)
-		}
-		if err != nil {
-			line, message := locate(err)
-			d.report(apis.Problem{Line: min(line, s.lines()) + s.line - 1, Message: message})
+		if !d.direct(s) {
+			d.section(s)
 		}
 	}
 	return d.content
+}
+
+// section decodes all documents of a section, by way of a tree that knows the line of everything.
+func (d *decoder) section(s section) {
+	nodes, err := parse(d.file, s.data)
+	for _, n := range nodes {
+		shift(n, s.line-1)
+		d.document(n)
+	}
+	if err != nil {
+		line, message := locate(err)
+		d.report(apis.Problem{Line: min(line, s.lines()) + s.line - 1, Message: message})
+	}
 }
 
 type decoder struct {
@@ -171,9 +178,7 @@ func (d *decoder) keep(n *yaml.Node, kind string, o apis.Object) {
 		})
 		return
 	}
-	line := d.line(n.Line)
-	d.seen[ref] = line
-	d.content.Objects = append(d.content.Objects, Object{Object: o, Ref: ref, File: d.file, Line: line})
+	d.add(o, ref, n.Line)
 }
 
 // ours tells whether an unknown field should be known. Status is not read, and of policies whose rules

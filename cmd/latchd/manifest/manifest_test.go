@@ -307,5 +307,8 @@ func FuzzDecode(f *testing.F) {
 		if diff := cmp.Diff(summarise(c), summarise(Decode(name, data))); diff != "" {
 			t.Error("decoded twice:\n", diff)
 		}
+		if diff := cmp.Diff(c, byTree(name, data)); diff != "" {
+			t.Error("decoded by way of a tree:\n", diff)
+		}
 	})
 }
