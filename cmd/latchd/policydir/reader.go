@@ -2,6 +2,7 @@ package policydir
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +16,8 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/manifest"
 )
 
-// maxSize bounds a file: its tree takes up to 170 times as much memory. A policy of 100,000 peers with ports
-// takes half of this.
+// maxSize bounds a file: in YAML, its tree takes up to 170 times as much memory. A policy of 100,000 peers
+// with ports takes half of this.
 const maxSize = 16 << 20
 
 // FileState is what one file contributes.
@@ -48,9 +49,9 @@ type Reader struct {
 }
 
 type file struct {
-	data   []byte // as last read, nil if that failed
-	unread bool   // broken since the first look
-	err    string // of the last read
+	sum    [sha256.Size]byte // of what was last read
+	unread bool              // broken since the first look
+	err    string            // of the last read
 	state  FileState
 }
 
@@ -73,23 +74,23 @@ func (r *Reader) Read() (changed bool, err error) {
 		}
 	}
 	for _, name := range names {
-		data, err := readFile(filepath.Join(r.dir, name))
-		if errors.Is(err, errNotAFile) {
-			if r.files[name] != nil {
+		f := r.files[name]
+		data, sum, err := readFile(filepath.Join(r.dir, name), f.known())
+		switch {
+		case errors.Is(err, errNotAFile):
+			if f != nil {
 				delete(r.files, name)
 				changed = true
 			}
 			continue
-		}
-		f := r.files[name]
-		if f == nil {
+		case errors.Is(err, errSame), err != nil && f != nil && f.err == err.Error():
+			continue
+		case f == nil:
 			f = &file{}
 			r.files[name] = f
-			changed = true
-		} else if err == nil && f.err == "" && bytes.Equal(f.data, data) || err != nil && f.err == err.Error() {
-			continue
 		}
 		f.update(name, data, err)
+		f.sum = sum
 		f.unread = f.state.Broken && (f.unread || !r.looked)
 		changed = true
 	}
@@ -97,14 +98,22 @@ func (r *Reader) Read() (changed bool, err error) {
 	return changed, nil
 }
 
+// known is the digest of what a file is known to hold, nil if nothing is.
+func (f *file) known() *[sha256.Size]byte {
+	if f == nil || f.err != "" {
+		return nil
+	}
+	return &f.sum
+}
+
 // update takes over a new version of a file.
 func (f *file) update(name string, data []byte, err error) {
 	old := f.state.Objects
 	if err != nil {
-		f.data, f.err = nil, err.Error()
+		f.err = err.Error()
 		f.state = FileState{Broken: true, Problems: []apis.Problem{{File: name, Message: err.Error()}}}
 	} else {
-		f.data, f.err = data, ""
+		f.err = ""
 		c := manifest.Decode(name, data)
 		f.state = FileState{
 			Objects: c.Objects, Problems: c.Problems, Ignored: c.Ignored,
@@ -206,38 +215,54 @@ func isManifest(name string) bool {
 // errNotAFile means that there is nothing to read and nothing to complain about.
 var errNotAFile = errors.New("is not a file")
 
-// readFile reads a regular file, through symbolic links. A name that is gone since the directory was
-// listed is not a file; a symbolic link to nowhere is an error, since somebody put it there.
-func readFile(path string) ([]byte, error) {
+// errSame means that a file holds what it is known to hold.
+var errSame = errors.New("has not changed")
+
+// readFile reads a regular file, through symbolic links, and returns its digest as well. One with the known
+// digest, nil for none, is not kept in memory: every look reads all files. A name that is gone since the
+// directory was listed is not a file; a symbolic link to nowhere is an error, since somebody put it there.
+func readFile(path string, known *[sha256.Size]byte) (data []byte, sum [sha256.Size]byte, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, errNotAFile
+			return nil, sum, errNotAFile
 		}
-		return nil, errors.New("is a symbolic link to a file that does not exist")
+		return nil, sum, errors.New("is a symbolic link to a file that does not exist")
 	}
 	if err != nil {
-		return nil, reason(err)
+		return nil, sum, reason(err)
 	}
 	if info.IsDir() {
-		return nil, errNotAFile
+		return nil, sum, errNotAFile
 	}
 	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
-		return nil, errors.New("is not a regular file")
+		return nil, sum, errors.New("is not a regular file")
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, reason(err)
+		return nil, sum, reason(err)
 	}
 	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err != nil {
-		return nil, reason(err)
+	if known != nil {
+		h := sha256.New()
+		if _, err := io.Copy(h, io.LimitReader(f, maxSize+1)); err != nil {
+			return nil, sum, reason(err)
+		}
+		if *known == [sha256.Size]byte(h.Sum(nil)) {
+			return nil, sum, errSame
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, sum, reason(err)
+		}
 	}
-	if len(data) > maxSize {
-		return nil, fmt.Errorf("is longer than %d bytes", maxSize)
+	text := bytes.NewBuffer(make([]byte, 0, min(info.Size(), maxSize)+bytes.MinRead))
+	if _, err := text.ReadFrom(io.LimitReader(f, maxSize+1)); err != nil {
+		return nil, sum, reason(err)
 	}
-	return data, nil
+	if text.Len() > maxSize {
+		return nil, sum, fmt.Errorf("is longer than %d bytes", maxSize)
+	}
+	return text.Bytes(), sha256.Sum256(text.Bytes()), nil
 }
 
 // reason leaves the path out of an error: problems name the file already.
