@@ -76,6 +76,7 @@ func trimPolicyEndpoint(s *scope, o runtime.Object) apis.Object {
 		out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{Kind: owner.Kind, Name: owner.Name})
 	}
 	out.Spec.PodSelectorEndpoints = s.cut(in.Spec.PodSelectorEndpoints)
+	out.Spec.Share()
 	return out
 }
 
@@ -83,6 +84,7 @@ func trimClusterPolicyEndpoint(s *scope, o runtime.Object) apis.Object {
 	in := o.(*v1alpha1.ClusterPolicyEndpoint)
 	out := &v1alpha1.ClusterPolicyEndpoint{ObjectMeta: names(in), Spec: in.Spec}
 	out.Spec.PodSelectorEndpoints = s.cut(in.Spec.PodSelectorEndpoints)
+	out.Spec.Share()
 	return out
 }
 

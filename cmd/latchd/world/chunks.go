@@ -10,7 +10,7 @@ import (
 	"github.com/latch-cni/latch/shared/policy"
 )
 
-// chunk is an endpoints object, converted. It is never changed: policies of many identifiers share it.
+// chunk is an endpoints object, converted. What it says never changes: policies of many identifiers share it.
 type chunk struct {
 	name     string
 	isolates [2]bool

@@ -71,10 +71,10 @@ func (p *policyState) build(version uint64) *content {
 		c.policy.Isolates = p.own.pending
 	}
 	for _, d := range policy.Directions {
-		lists := make([][]policy.Rule, 0, len(chunks))
+		lists := make([]*[]policy.Rule, 0, len(chunks))
 		for _, k := range chunks {
 			c.policy.Isolates[d] = c.policy.Isolates[d] || k.isolates[d]
-			lists = append(lists, k.rules[d])
+			lists = append(lists, &k.rules[d])
 		}
 		c.policy.Rules[d] = union(lists, len(p.leaving) > 0, ruleKey)
 	}
@@ -88,9 +88,9 @@ func (p *policyState) buildCluster(c *content, chunks []*chunk) {
 	}
 	c.cluster.Ref = p.ref
 	for _, d := range policy.Directions {
-		lists := make([][]policy.ClusterRule, 0, len(chunks))
+		lists := make([]*[]policy.ClusterRule, 0, len(chunks))
 		for _, k := range chunks {
-			lists = append(lists, k.cluster[d])
+			lists = append(lists, &k.cluster[d])
 		}
 		c.cluster.Rules[d] = union(lists, len(p.leaving) > 0, clusterKey)
 		if c.pending && p.own.pending[d] {
@@ -133,12 +133,24 @@ func denyAll() []policy.ClusterRule {
 	return rules
 }
 
-// union joins lists of rules. With old versions among them most rules are there twice: they are dropped.
-func union[R any](lists [][]R, unique bool, key func(R) string) []R {
+// union joins lists of rules. With old versions among them most rules are there twice: they are dropped. Else
+// the lists become parts of what is returned, so that nothing is held twice.
+func union[R any](lists []*[]R, unique bool, key func(R) string) []R {
 	if len(lists) == 1 {
-		return lists[0]
+		return *lists[0]
 	}
-	out := slices.Concat(lists...)
+	total := 0
+	for _, l := range lists {
+		total += len(*l)
+	}
+	out := make([]R, 0, total)
+	for _, l := range lists {
+		first := len(out)
+		out = append(out, *l...)
+		if !unique {
+			*l = slices.Clip(out[first:])
+		}
+	}
 	if !unique {
 		return out
 	}

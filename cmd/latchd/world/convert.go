@@ -22,6 +22,13 @@ type converter struct {
 	problems []apis.Problem
 	more     int
 	domains  int // rules that match nothing, as they name a domain
+	ports    map[*v1alpha1.Port]convertedPorts
+}
+
+// convertedPorts is what a list of ports became. Lists are shared by rules, which share this, too.
+type convertedPorts struct {
+	length int // of the list
+	ports  []policy.Ports
 }
 
 func (c *converter) report(field, format string, args ...any) {
@@ -134,7 +141,7 @@ func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rul
 			c.report(at+".except", "%v", err)
 			continue
 		}
-		ports, field, err := convertPorts(r.Ports)
+		ports, field, err := c.convertPorts(r.Ports)
 		if err != nil {
 			c.report(at+field, "%v", err)
 			continue
@@ -166,7 +173,7 @@ func (c *converter) clusterRules(field string, in []v1alpha1.ClusterEndpointInfo
 			c.report(at+".cidr", "%v", err)
 			continue
 		}
-		ports, field, err := convertPorts(r.Ports)
+		ports, field, err := c.convertPorts(r.Ports)
 		if err != nil {
 			if action != policy.ActionDeny {
 				c.report(at+field, "%v", err)
@@ -246,6 +253,24 @@ func parseExcept(block netip.Prefix, in []string) ([]netip.Prefix, error) {
 		}
 	}
 	return out, nil
+}
+
+// convertPorts is the function convertPorts for a list that may have been converted before.
+func (c *converter) convertPorts(in []v1alpha1.Port) (out []policy.Ports, field string, err error) {
+	if len(in) == 0 {
+		return nil, "", nil
+	}
+	if known, ok := c.ports[&in[0]]; ok && known.length == len(in) {
+		return known.ports, "", nil
+	}
+	out, field, err = convertPorts(in)
+	if err == nil {
+		if c.ports == nil {
+			c.ports = map[*v1alpha1.Port]convertedPorts{}
+		}
+		c.ports[&in[0]] = convertedPorts{len(in), out}
+	}
+	return out, field, err
 }
 
 // convertPorts reads a list of ports. An empty one is every protocol. On an error it also returns the

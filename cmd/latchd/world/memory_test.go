@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
+	"github.com/latch-cni/latch/shared/policy"
 )
 
 // TestNothingStays plays everything that leaves a trace, and deletes it: no map may keep an entry, but
@@ -40,6 +42,32 @@ func TestNothingStays(t *testing.T) {
 	}
 	if len(s.seen) != 2 {
 		t.Errorf("names of gone policies: %v, want p and c", s.seen)
+	}
+}
+
+// The rules of a policy with many endpoints objects are held once, also after edits, and stay what they are.
+func TestRulesOfChunksAreHeldOnce(t *testing.T) {
+	s := newStage(t)
+	s.Synced()
+	s.Upsert(makeNP("p", "", "I"), makePE("x", "I", in("10.9.0.1")), makePE("y", "I", in("10.9.0.2")), makePod("pod", "app=a"))
+	for _, edit := range []string{"10.9.0.3", "10.9.0.4"} {
+		s.Upsert(makePE("y", "I", in(edit), in("10.9.0.5")))
+		s.pass(time.Minute) // what has left is gone
+		d, _ := s.Desired(idOf("app=a"))
+		rules := d.Create.Policies[0].Rules[policy.Ingress]
+		for p := range s.policiesIn["t1"] {
+			n := 0
+			for _, c := range p.sorted() {
+				own := c.rules[policy.Ingress]
+				if &own[0] != &rules[n] {
+					t.Errorf("rules of %s are held twice", c.name)
+				}
+				n += len(own)
+			}
+			if n != len(rules) {
+				t.Errorf("%d rules of %d are held", n, len(rules))
+			}
+		}
 	}
 }
 
