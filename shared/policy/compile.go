@@ -76,6 +76,7 @@ func sourcesOf(sets [2]*ruleset) []*Source {
 func flatten(rs *ruleset, fns *functions) (miss Result, entries []Entry) {
 	w := newWalk(rs, fns)
 	miss = fns.list[w.stack[0].function][0].Result
+	entries = slices.Grow(entries, blocks(rs.events))
 	for lo := 0; lo < len(rs.events); {
 		hi := lo + 1
 		for hi < len(rs.events) && rs.events[hi].block == rs.events[lo].block {
@@ -89,5 +90,18 @@ func flatten(rs *ruleset, fns *functions) (miss Result, entries []Entry) {
 		}
 		lo = hi
 	}
+	if len(entries) < cap(entries)*7/8 {
+		entries = append([]Entry(nil), entries...) // it is kept for long
+	}
 	return miss, entries
+}
+
+// blocks counts the blocks of sorted events.
+func blocks(events []event) (n int) {
+	for i := range events {
+		if i == 0 || events[i].block != events[i-1].block {
+			n++
+		}
+	}
+	return n
 }

@@ -3,6 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -60,29 +62,20 @@ func (t *Tables) Fill(slot uint32, rules *policy.Rules) (*Content, error) {
 func (t *Tables) fillFamily(slot uint32, d policy.Direction, f family, entries []policy.Entry, s *sets) ([]bpf.PortBlock, error) {
 	var blocks []bpf.PortBlock
 	sh := shapeOf(entries, f)
-	var parts [2][]policy.Entry
+	var sizes [2]int
 	for _, e := range entries {
-		st := sh.of(e.Prefix, f)
-		parts[st] = append(parts[st], e)
+		sizes[sh.of(e.Prefix, f)]++
 	}
 	for _, st := range []store{inHash, inTrie} {
-		if len(parts[st]) == 0 {
+		if sizes[st] == 0 {
 			continue
 		}
-		values := make([]bpf.RuleVal, len(parts[st]))
-		for i, e := range parts[st] {
-			v, more, err := s.value(e.Ports, 0)
-			if err != nil {
-				return nil, err
-			}
-			values[i] = v
-			blocks = append(blocks, more...)
-		}
-		m, err := newInner(st, f, withSpare(len(parts[st]), spareEntries))
+		m, err := newInner(st, f, withSpare(sizes[st], spareEntries))
 		if err != nil {
 			return nil, err
 		}
-		err = load(m, f, parts[st], values)
+		more, err := load(m, f, ofStore(entries, sh, f, st), s)
+		blocks = append(blocks, more...)
 		if err == nil {
 			err = t.publish(t.outer[d][f][st], slot, m)
 		}
@@ -94,6 +87,17 @@ func (t *Tables) fillFamily(slot uint32, d policy.Direction, f family, entries [
 	t.storeWord(slot, op{kind: opLens, dir: d, family: f, shape: sh})
 	t.storeWord(slot, op{kind: opTrie, dir: d, family: f, shape: sh})
 	return blocks, nil
+}
+
+// ofStore goes over the entries that a shape puts into one store.
+func ofStore(entries []policy.Entry, sh shape, f family, st store) iter.Seq[policy.Entry] {
+	return func(yield func(policy.Entry) bool) {
+		for _, e := range entries {
+			if sh.of(e.Prefix, f) == st && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // Clear empties a slot to which nothing is bound.
@@ -125,24 +129,46 @@ func (t *Tables) publish(outer *ebpf.Map, slot uint32, m *ebpf.Map) error {
 	return nil
 }
 
-// load fills a fresh inner map, by batches where the kernel has them.
-func load(m *ebpf.Map, f family, entries []policy.Entry, values []bpf.RuleVal) error {
-	var err error
+// batch is how many rules are written at once: more take more memory and no less time.
+const batch = 4096
+
+// load fills a fresh inner map, by batches where the kernel has them, and returns the port set blocks that
+// the rules need.
+func load(m *ebpf.Map, f family, entries iter.Seq[policy.Entry], s *sets) (blocks []bpf.PortBlock, err error) {
 	if f == v4 {
-		err = loadKeys(m, entries, values, func(e policy.Entry) bpf.RuleKey4 { return bpf.NewRuleKey4(e.Prefix) })
+		blocks, err = loadKeys(m, entries, s, bpf.NewRuleKey4)
 	} else {
-		err = loadKeys(m, entries, values, func(e policy.Entry) bpf.RuleKey6 { return bpf.NewRuleKey6(e.Prefix) })
+		blocks, err = loadKeys(m, entries, s, bpf.NewRuleKey6)
 	}
 	if err != nil {
-		return fmt.Errorf("fill %s with %d rules: %w", m, len(entries), err)
+		return nil, fmt.Errorf("fill %s: %w", m, err)
 	}
-	return nil
+	return blocks, nil
 }
 
-func loadKeys[K any](m *ebpf.Map, entries []policy.Entry, values []bpf.RuleVal, key func(policy.Entry) K) error {
-	keys := make([]K, len(entries))
-	for i, e := range entries {
-		keys[i] = key(e)
+func loadKeys[K any](m *ebpf.Map, entries iter.Seq[policy.Entry], s *sets, key func(netip.Prefix) K) (blocks []bpf.PortBlock, err error) {
+	var keys []K
+	var values []bpf.RuleVal
+	for e := range entries {
+		v, more, err := s.value(e.Ports, 0)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, more...)
+		keys, values = append(keys, key(e.Prefix)), append(values, v)
+		if len(keys) == batch {
+			if err := writeRules(m, keys, values); err != nil {
+				return nil, err
+			}
+			keys, values = keys[:0], values[:0]
+		}
+	}
+	return blocks, writeRules(m, keys, values)
+}
+
+func writeRules[K any](m *ebpf.Map, keys []K, values []bpf.RuleVal) error {
+	if len(keys) == 0 {
+		return nil
 	}
 	_, err := m.BatchUpdate(keys, values, nil)
 	if !errors.Is(err, ebpf.ErrNotSupported) {

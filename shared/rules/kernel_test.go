@@ -70,6 +70,25 @@ func TestFillAndReadBack(t *testing.T) {
 	}
 }
 
+// Rules are written by batches: none is lost at their ends, nor the port sets that they need.
+func TestFillByBatches(t *testing.T) {
+	tables := newTables(t)
+	for _, n := range []int{batch - 1, batch, batch + 1, 2*batch + 1} {
+		want := manyPeers(n)
+		for i := 0; i < n; i += 1000 {
+			want.Entries[policy.Ingress][i].Ports = manyPorts(10 + i/1000)
+		}
+		if _, err := tables.Fill(6, want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := tables.Read(6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameRules(t, want, got.Rules)
+	}
+}
+
 // manyPorts alternates allow and deny, so that nothing merges.
 func manyPorts(n int) []policy.Breakpoint {
 	ports := make([]policy.Breakpoint, n)

@@ -138,8 +138,9 @@ func shapesOf(r *policy.Rules) (s shapes) {
 }
 
 // plan lists the writes that turn old, looked up by shapes, into next, in the order that package
-// rules promises. It is pure. It reports false when no such order exists within the slot.
-func plan(old *policy.Rules, now shapes, next *policy.Rules) ([]op, bool) {
+// rules promises. It is pure. It reports false when no such order exists within the slot, or when these are
+// more than limit: the writes of a large change are not worth their memory, since they are not made.
+func plan(old *policy.Rules, now shapes, next *policy.Rules, limit int) ([]op, bool) {
 	var puts, misses, deletes, first, last []op
 	for _, d := range policy.Directions {
 		for _, f := range families {
@@ -149,7 +150,10 @@ func plan(old *policy.Rules, now shapes, next *policy.Rules) ([]op, bool) {
 			if !ok {
 				return nil, false
 			}
-			put, changed, del := diff(was, will)
+			put, changed, del, ok := diff(was, will, limit-len(puts)-len(deletes))
+			if !ok {
+				return nil, false
+			}
 			first = append(first, shapeOps(from, both, d, f)...)
 			for i, e := range append(put, changed...) {
 				puts = append(puts, op{kind: opPut, dir: d, family: f, store: both.of(e.Prefix, f), entry: e, fresh: i < len(put)})
@@ -166,7 +170,8 @@ func plan(old *policy.Rules, now shapes, next *policy.Rules) ([]op, bool) {
 	}
 	slices.SortStableFunc(puts, func(a, b op) int { return cmp.Compare(b.entry.Prefix.Bits(), a.entry.Prefix.Bits()) })
 	slices.SortStableFunc(deletes, func(a, b op) int { return cmp.Compare(a.entry.Prefix.Bits(), b.entry.Prefix.Bits()) })
-	return slices.Concat(first, puts, misses, deletes, last), true
+	ops := slices.Concat(first, puts, misses, deletes, last)
+	return ops, len(ops) <= limit
 }
 
 // shapeOps are the word stores that lead from one shape to another.
@@ -186,11 +191,21 @@ func reversed(ops []op) []op {
 	return ops
 }
 
-// diff compares two sorted lists: what is new, what is changed (as it shall be) and what must go.
-func diff(old, next []policy.Entry) (fresh, changed, gone []policy.Entry) {
+// diff compares two sorted lists: what is new, what is changed (as it shall be) and what must go. It reports
+// false as soon as these are more than limit.
+func diff(old, next []policy.Entry, limit int) (fresh, changed, gone []policy.Entry, ok bool) {
 	i, j := 0, 0
-	for i < len(old) && j < len(next) {
-		switch c := comparePrefixes(old[i].Prefix, next[j].Prefix); {
+	for i < len(old) || j < len(next) {
+		c := 0
+		switch {
+		case j == len(next):
+			c = -1
+		case i == len(old):
+			c = 1
+		default:
+			c = comparePrefixes(old[i].Prefix, next[j].Prefix)
+		}
+		switch {
 		case c < 0:
 			gone = append(gone, old[i])
 			i++
@@ -204,6 +219,9 @@ func diff(old, next []policy.Entry) (fresh, changed, gone []policy.Entry) {
 			i++
 			j++
 		}
+		if len(fresh)+len(changed)+len(gone) > limit {
+			return nil, nil, nil, false
+		}
 	}
-	return append(fresh, next[j:]...), changed, append(gone, old[i:]...)
+	return fresh, changed, gone, true
 }

@@ -3,8 +3,10 @@ package rules
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -168,7 +170,7 @@ func checkPlan(t *testing.T, r *rand.Rand, small bool) bool {
 	if small { // an edit, rather than something else altogether
 		next = edit(r, old)
 	}
-	ops, ok := plan(old, shapesOf(old), next)
+	ops, ok := plan(old, shapesOf(old), next, math.MaxInt)
 	if !ok {
 		return false
 	}
@@ -188,7 +190,7 @@ func checkPlan(t *testing.T, r *rand.Rand, small bool) bool {
 			}
 		}
 	}
-	if again, ok := plan(next, now.shapes, next); !ok || len(again) != 0 {
+	if again, ok := plan(next, now.shapes, next, math.MaxInt); !ok || len(again) != 0 {
 		t.Errorf("the update does not end where a fresh fill would: %s", describe(again))
 	}
 	return true
@@ -229,9 +231,29 @@ func TestPlanIsSmallForAnEditOfOnePeer(t *testing.T) {
 	old := manyPeers(100_000)
 	next := &policy.Rules{OnMiss: old.OnMiss}
 	next.Entries[policy.Ingress] = slices.Delete(slices.Clone(old.Entries[policy.Ingress]), 5000, 5001)
-	ops, ok := plan(old, shapesOf(old), next)
+	ops, ok := plan(old, shapesOf(old), next, math.MaxInt)
 	if !ok || len(ops) != 1 || ops[0].kind != opDelete {
 		t.Fatalf("got %v writes, want one delete", len(ops))
+	}
+}
+
+// A change that is too large for a slot is given up at once: its writes would take more memory than the rules.
+func TestPlanStopsAtTheLimit(t *testing.T) {
+	old := manyPeers(100_000)
+	next := &policy.Rules{OnMiss: old.OnMiss}
+	next.Entries[policy.Egress] = old.Entries[policy.Ingress]
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, ok := plan(old, shapesOf(old), next, maxWrites)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; ok || took > 4<<20 {
+		t.Errorf("planned: %v, with %d bytes", ok, took)
+	}
+	next.Entries = [2][]policy.Entry{slices.Delete(slices.Clone(old.Entries[policy.Ingress]), 5000, 5002)}
+	for limit := range 4 {
+		if ops, ok := plan(old, shapesOf(old), next, limit); ok != (limit >= 2) || ok && len(ops) != 2 {
+			t.Errorf("limit %d: %d writes, %v", limit, len(ops), ok)
+		}
 	}
 }
 

@@ -48,8 +48,8 @@ type setBlocks struct {
 // holds, to rules next. It writes nothing that packets can see. It returns ErrRebuild when the
 // change has to be made in another slot. Close the update when done.
 func (t *Tables) PlanUpdate(slot uint32, old *Content, next *policy.Rules) (*Update, error) {
-	ops, ok := plan(old.Rules, old.shapes, next)
-	if !ok || len(ops) > maxWrites {
+	ops, ok := plan(old.Rules, old.shapes, next, maxWrites)
+	if !ok {
 		return nil, ErrRebuild
 	}
 	u := &Update{t: t, slot: slot, old: old, ops: ops,
