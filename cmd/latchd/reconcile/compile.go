@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/latch-cni/latch/shared/policy"
 )
@@ -13,8 +14,8 @@ import (
 type compiled struct {
 	mu     sync.Mutex
 	rules  map[string]*policy.Rules
-	weight int                      // of rules
-	old    map[string]*policy.Rules // the generation before
+	weight int                                   // of rules
+	old    map[string]weak.Pointer[policy.Rules] // the generation before: what of it is in the kernel is still held
 }
 
 // maxCompiled is how much a generation holds, in prefixes and breakpoints of ports: some 30 MB.
@@ -40,12 +41,12 @@ const maxBreakpoints = 1 << 20
 // get returns the rules of an input, compiling them if need be. The error names the policies.
 func (c *compiled) get(key string, in policy.Input) (*policy.Rules, error) {
 	c.mu.Lock()
-	r, ok := c.rules[key]
-	if !ok {
-		r, ok = c.old[key]
+	r := c.rules[key]
+	if r == nil {
+		r = c.old[key].Value()
 	}
 	c.mu.Unlock()
-	if !ok {
+	if r == nil {
 		var err error
 		if r, err = policy.CompileWithin(in, maxBreakpoints); err != nil {
 			return nil, fmt.Errorf("policies %s: %w: name fewer single ports, or fewer blocks inside others", names(in), err)
@@ -57,7 +58,11 @@ func (c *compiled) get(key string, in policy.Input) (*policy.Rules, error) {
 		return r, nil
 	}
 	if c.rules == nil || c.weight >= maxCompiled {
-		c.old, c.rules, c.weight = c.rules, map[string]*policy.Rules{}, 0
+		c.old = make(map[string]weak.Pointer[policy.Rules], len(c.rules))
+		for key, r := range c.rules {
+			c.old[key] = weak.Make(r)
+		}
+		c.rules, c.weight = map[string]*policy.Rules{}, 0
 	}
 	c.rules[key] = r
 	c.weight += weigh(r)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,12 +30,10 @@ func TestCompiledRulesAreBoundedBySize(t *testing.T) {
 		}
 	}
 	held := 0
-	for _, rules := range []map[string]*policy.Rules{c.rules, c.old} {
-		for _, r := range rules {
-			held += weigh(r)
-		}
+	for _, r := range c.rules {
+		held += weigh(r)
 	}
-	if limit := 2 * (maxCompiled + 2*peers + 1); held > limit {
+	if limit := maxCompiled + 2*peers + 1; held > limit {
 		t.Errorf("%d prefixes and breakpoints are held, want at most %d", held, limit)
 	}
 	a, errA := c.get("99", policy.Input{})
@@ -42,6 +41,30 @@ func TestCompiledRulesAreBoundedBySize(t *testing.T) {
 	if errA != nil || errB != nil || a != b || len(a.Entries[policy.Egress]) != peers {
 		t.Error("the last rules were not held")
 	}
+}
+
+// Rules that are not of the last generation are found as long as somebody else holds them, and only then.
+func TestCompiledRulesThatAreInUseAreFound(t *testing.T) {
+	var c compiled
+	get := func(key string) *policy.Rules {
+		r, err := c.get(key, policy.Input{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	used := get("used")
+	get("dropped")
+	c.weight = maxCompiled
+	get("next")
+	runtime.GC()
+	if r := get("used"); r != used {
+		t.Error("rules in use were compiled again")
+	}
+	if r := c.old["dropped"].Value(); r != nil {
+		t.Error("rules that nobody uses are held")
+	}
+	runtime.KeepAlive(used)
 }
 
 // What would use up the memory of the node is refused by the name of the policy, and not held.
