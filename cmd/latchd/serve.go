@@ -123,6 +123,7 @@ func (d *daemon) run(ctx context.Context) error {
 	wg.Go(func() { d.world.Run(ctx, d.reconciler.Enqueue) })
 	wg.Go(func() { d.reportStatus(ctx) })
 	wg.Go(func() { d.observation.run(ctx) })
+	wg.Go(func() { d.giveMemoryBack(ctx) })
 	select {
 	case <-d.synced:
 	case err := <-source:

@@ -17,6 +17,13 @@ import (
 // Figure is told what was measured.
 type Figure func(what, format string, args ...any)
 
+// What latchd may hold while a policy of many peers each way is replaced, and when it is in force.
+const (
+	baseMemory  = 60 << 20
+	peakPerPeer = 2500
+	restPerPeer = 900
+)
+
 // Peers has a running pod's policy grow to a number of peers and change, and the pod go.
 func Peers(ctx context.Context, o stage.Options, peers int, tell Figure) (err error) {
 	s, err := stage.New(ctx, o)
@@ -35,33 +42,63 @@ func Peers(ctx context.Context, o stage.Options, peers int, tell Figure) (err er
 	watch := stage.NewWatch(3*time.Millisecond, pod)
 	defer watch.Stop()
 	for _, step := range []string{"grows", "changes three quarters of them", "shrinks"} {
-		before, err := usage(s)
-		if err != nil {
-			return err
-		}
 		policy.Version, policy.Peers = policy.Version+1, peers
 		if step == "shrinks" {
 			policy.Peers = 10
+			if err := rests(ctx, s, peers, tell); err != nil {
+				return err
+			}
 		}
-		began := time.Now()
-		if err := s.Write(policy); err != nil {
+		if err := changes(s, policy, pod, peers, step, tell); err != nil {
 			return err
 		}
-		if err := pod.Follows(policy.Version, 2*time.Minute); err != nil {
-			return fmt.Errorf("%d peers: %s: %w", peers, step, err)
-		}
-		took := time.Since(began)
-		after, err := usage(s)
-		if err != nil {
-			return err
-		}
-		tell(fmt.Sprintf("%d peers each way: policy %s", peers, step), "in force after %v, latchd used %v of processor, holds %d MB",
-			took.Round(time.Millisecond), (after.CPU - before.CPU).Round(time.Millisecond), after.RSS>>20)
 	}
 	seen := watch.Stop().Err()
 	took, err := pod.Del()
 	tell(fmt.Sprintf("%d peers each way: DEL", peers), "%v", took.Round(time.Millisecond))
 	return errors.Join(err, seen, pod.Remove(), s.Delete(policy))
+}
+
+// changes puts a policy in force and tells what it took.
+func changes(s *stage.Stage, policy stage.Policy, pod *stage.Pod, peers int, step string, tell Figure) error {
+	if err := resetPeak(s); err != nil {
+		return err
+	}
+	before, err := usage(s)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.Write(policy); err != nil {
+		return err
+	}
+	if err := pod.Follows(policy.Version, 2*time.Minute); err != nil {
+		return fmt.Errorf("%d peers: %s: %w", peers, step, err)
+	}
+	took := time.Since(began)
+	after, err := usage(s)
+	if err != nil {
+		return err
+	}
+	tell(fmt.Sprintf("%d peers each way: policy %s", peers, step), "in force after %v, latchd used %v of processor, held up to %d MB",
+		took.Round(time.Millisecond), (after.CPU - before.CPU).Round(time.Millisecond), after.Peak>>20)
+	if after.Peak > baseMemory+int64(peers)*peakPerPeer {
+		return fmt.Errorf("latchd took %d MB for a policy of %d peers", after.Peak>>20, peers)
+	}
+	return nil
+}
+
+// rests tells how much memory latchd holds when it has nothing to do.
+func rests(ctx context.Context, s *stage.Stage, peers int, tell Figure) error {
+	rest, err := resting(ctx, s)
+	if err != nil {
+		return err
+	}
+	tell(fmt.Sprintf("%d peers each way: at rest", peers), "latchd holds %d MB", rest>>20)
+	if rest > baseMemory+int64(peers)*restPerPeer {
+		return fmt.Errorf("latchd holds %d MB for a policy of %d peers", rest>>20, peers)
+	}
+	return nil
 }
 
 // Pods has many identifiers prepared, starts pods, and changes the policy of all of them.

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 // Usage is what latchd and the kernel hold.
 type Usage struct {
 	RSS         int64 // bytes
+	Peak        int64 // of RSS, since resetPeak
 	CPU         time.Duration
 	Descriptors int
 	Programs    int // of the machine
@@ -40,9 +42,11 @@ func usage(s *stage.Stage) (u Usage, err error) {
 		return u, err
 	}
 	for line := range strings.Lines(string(status)) {
-		if kb, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			n, _ := strconv.ParseInt(strings.Fields(kb)[0], 10, 64)
-			u.RSS = n << 10
+		for name, to := range map[string]*int64{"VmRSS:": &u.RSS, "VmHWM:": &u.Peak} {
+			if kb, ok := strings.CutPrefix(line, name); ok {
+				n, _ := strconv.ParseInt(strings.Fields(kb)[0], 10, 64)
+				*to = n << 10
+			}
 		}
 	}
 	stat, err := os.ReadFile(proc + "/stat")
@@ -64,6 +68,29 @@ func usage(s *stage.Stage) (u Usage, err error) {
 	u.Locks = files(filepath.Join(s.Node.StateDir, "locks"))
 	u.Records = files(s.Node.StateDir) - u.Locks
 	return u, nil
+}
+
+// resetPeak has the peak of latchd's memory counted anew.
+func resetPeak(s *stage.Stage) error {
+	const peak = "5" // clear_refs of proc(5)
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Node.Latchd.PID()), []byte(peak), 0)
+}
+
+// resting is the memory that latchd holds when it has nothing to do for some seconds.
+func resting(ctx context.Context, s *stage.Stage) (rss int64, err error) {
+	for range 6 {
+		u, err := usage(s)
+		if err != nil {
+			return 0, err
+		}
+		rss = u.RSS
+		select {
+		case <-ctx.Done():
+			return rss, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+	return rss, nil
 }
 
 func count[ID ~uint32](next func(ID) (ID, error)) int {
