@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"github.com/latch-cni/latch/bpf"
@@ -82,11 +83,23 @@ func (e *Enforcer) restoreOne(ctx context.Context, o *objects, a state.Attachmen
 		}
 		return back, "", nil // DEL is at work, or it is being moved: the next round sees
 	}
+	if e.takenOver(a) {
+		return back, "", nil
+	}
 	a.Slot = slot
 	if err := errors.Join(e.store.AddMember(a.Identifier, a.ContainerID, a.IfName), e.store.WriteAttachment(a)); err != nil {
 		return back, "", err
 	}
 	return a, fmt.Sprintf("record of attachment %s/%s was lost", a.ContainerID, a.IfName), nil
+}
+
+// takenOver tells whether a record of another attachment accounts for the binding: ADD of an adopted pod
+// keeps its pod ids. A record that cannot be read accounts for nothing, and is restored itself.
+func (e *Enforcer) takenOver(a state.Attachment) bool {
+	atts, _ := e.store.ListAttachments()
+	others := slices.DeleteFunc(atts, func(o state.Attachment) bool { return o.ContainerID == a.ContainerID && o.IfName == a.IfName })
+	pods, _ := recordedIn(e, others)
+	return slices.ContainsFunc(a.Interfaces, func(in state.Interface) bool { return pods[in.PodID] })
 }
 
 // boundTo tells in which slot the kernel has all interfaces of an attachment.

@@ -82,6 +82,32 @@ func TestLostRecordsComeBack(t *testing.T) {
 	}
 }
 
+// ADD of an adopted pod deletes the record of the adoption and keeps its binding: that record is not lost.
+func TestRecordOfAdoptionStaysGone(t *testing.T) {
+	g := newGround(t)
+	sweep := func() (swept []string) {
+		g.do(func() (err error) {
+			swept, err = g.e.Sweep(ctx)
+			return err
+		})
+		return swept
+	}
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{adopted(g.iface)}})
+	sweep() // the watcher has seen it
+	added := attachment(g.iface)
+	added.PodUID = "u1"
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{added}})
+	for range 2 {
+		if swept := sweep(); len(swept) > 0 {
+			t.Errorf("swept: %q", swept)
+		}
+	}
+	if atts, err := g.e.store.ListAttachments(); err != nil || len(atts) != 1 || atts[0].ContainerID != "c1" {
+		t.Errorf("records: %+v, %v", atts, err)
+	}
+	g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })
+}
+
 // A pin that names another's object is never worked with: who holds ours pins them again, who does not
 // loads others.
 func TestForeignPins(t *testing.T) {
