@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// BinariesEnv names a directory with ready-made latch, latchd and latchctl, for machines without Go.
+// BinariesEnv names a directory with ready-made latch, latchd and latchctl. Tool plugins that are not there,
+// too, are built: a machine without Go needs them.
 const BinariesEnv = "LATCH_BIN_DIR"
 
 const toolModule = "github.com/containernetworking/plugins"
@@ -37,36 +39,23 @@ func (b *Binaries) Remove() error { return os.RemoveAll(b.Dir) }
 
 // BuildTools makes a directory with the tool plugins only.
 func BuildTools(ctx context.Context) (*Binaries, error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cache, err := cachedTools(ctx, root)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "latch-bin-")
-	if err != nil {
-		return nil, fmt.Errorf("make directory for binaries: %w", err)
-	}
-	b := &Binaries{Dir: dir}
-	for _, plugin := range toolPlugins {
-		name := filepath.Base(plugin)
-		if err := os.Symlink(filepath.Join(cache, name), filepath.Join(dir, name)); err != nil {
-			return nil, errors.Join(fmt.Errorf("link tool plugin: %w", err), b.Remove())
-		}
-	}
-	return b, nil
+	return fill(func(b *Binaries) error { return b.addTools(ctx) })
 }
 
 // Build makes the three binaries of the project and the tool plugins. Every process builds into a
 // directory of its own, so no run replaces the binaries of another.
 func Build(ctx context.Context) (*Binaries, error) {
-	b, err := BuildTools(ctx)
+	return fill(func(b *Binaries) error { return errors.Join(b.addOwn(ctx), b.addTools(ctx)) })
+}
+
+// fill makes a directory for binaries, which is gone if they cannot be had.
+func fill(add func(*Binaries) error) (*Binaries, error) {
+	dir, err := os.MkdirTemp("", "latch-bin-")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make directory for binaries: %w", err)
 	}
-	if err := b.addOwn(ctx); err != nil {
+	b := &Binaries{Dir: dir}
+	if err := add(b); err != nil {
 		return nil, errors.Join(err, b.Remove())
 	}
 	return b, nil
@@ -74,12 +63,7 @@ func Build(ctx context.Context) (*Binaries, error) {
 
 func (b *Binaries) addOwn(ctx context.Context) error {
 	if ready := os.Getenv(BinariesEnv); ready != "" {
-		for _, name := range []string{"latch", "latchd", "latchctl"} {
-			if err := os.Symlink(filepath.Join(ready, name), filepath.Join(b.Dir, name)); err != nil {
-				return fmt.Errorf("link ready-made binary: %w", err)
-			}
-		}
-		return nil
+		return b.link(ready, "latch", "latchd", "latchctl")
 	}
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -87,6 +71,41 @@ func (b *Binaries) addOwn(ctx context.Context) error {
 	}
 	_, err = goTool(ctx, root, nil, "build", "-o", b.Dir+"/", "./cmd/latch", "./cmd/latchd", "./cmd/latchctl")
 	return err
+}
+
+func (b *Binaries) addTools(ctx context.Context) error {
+	var names []string
+	for _, plugin := range toolPlugins {
+		names = append(names, filepath.Base(plugin))
+	}
+	if ready := os.Getenv(BinariesEnv); ready != "" && haveAll(ready, names) {
+		return b.link(ready, names...)
+	}
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	cache, err := cachedTools(ctx, root)
+	if err != nil {
+		return err
+	}
+	return b.link(cache, names...)
+}
+
+func (b *Binaries) link(from string, names ...string) error {
+	for _, name := range names {
+		if err := os.Symlink(filepath.Join(from, name), filepath.Join(b.Dir, name)); err != nil {
+			return fmt.Errorf("link ready-made binary: %w", err)
+		}
+	}
+	return nil
+}
+
+func haveAll(dir string, names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err != nil
+	})
 }
 
 // cachedTools installs the tool plugins once per version, below the project's ignored .cache.
