@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // Mode is a way to attach.
@@ -40,42 +38,14 @@ var (
 	ErrNotSupported = ebpf.ErrNotSupported
 )
 
-// Attach puts the program first on one side of an interface. linkPin is where the link of tcx is
-// pinned; in clsact mode it is where an older link is looked for.
-//
-// Safe to call again: with the same program it changes nothing that is in place, with another one it
-// replaces in one step. It also moves us in front of what others have put there meanwhile, and ends
-// what is left of the other mode. Returns an error that wraps ErrGone when there is no such interface,
-// ErrConflict, or ErrNotSupported; then whatever was attached before still is.
+// Attach is Interface.Attach for one side.
 func Attach(ifindex int, s Side, prog *ebpf.Program, m Mode, linkPin string) error {
-	c, err := rtnl.Dial()
+	i, err := Open(ifindex)
 	if err != nil {
-		return fmt.Errorf("attach %s to interface %d: %w", s, ifindex, err)
+		return err
 	}
-	defer c.Close()
-	h := s.hook()
-	switch m {
-	case ModeAuto, "":
-		err = attachAuto(c, ifindex, h, s, prog, linkPin)
-	case ModeClsact:
-		var ours ebpf.ProgramID
-		if ours, err = linkProgram(linkPin, ifindex, h); err == nil {
-			err = useClsact(c, ifindex, h, s, prog, linkPin, ours)
-		}
-	case ModeTCX:
-		err = useTCX(c, ifindex, h, s, prog, linkPin)
-	default:
-		err = fmt.Errorf("mode %q", m)
-	}
-	if err != nil {
-		return fmt.Errorf("attach %s to interface %d: %w", s, ifindex, asGone(err))
-	}
-	return nil
-}
-
-// Promote moves one side of an interface from clsact to tcx: there is no moment without the program.
-func Promote(ifindex int, s Side, prog *ebpf.Program, linkPin string) error {
-	return Attach(ifindex, s, prog, ModeTCX, linkPin)
+	defer i.Close()
+	return i.Attach(s, prog, m, linkPin)
 }
 
 // Detach takes us off one side of an interface, in whatever mode, and removes the pin of the link.
@@ -86,55 +56,55 @@ func Promote(ifindex int, s Side, prog *ebpf.Program, linkPin string) error {
 // the promise of an uninstall without a trace. If another adds a qdisc and a filter, and we look
 // between the two, its filter is refused or lost: agents of this kind retry.
 func Detach(ifindex int, s Side, linkPin string) error {
-	c, err := rtnl.Dial()
+	i, err := Open(ifindex)
 	if err != nil {
-		return fmt.Errorf("detach %s from interface %d: %w", s, ifindex, err)
+		return err
 	}
-	defer c.Close()
-	err = errors.Join(endLink(linkPin, ifindex), endFilters(c, ifindex, s.hook(), true))
+	defer i.Close()
+	err = errors.Join(endLink(linkPin, ifindex), endFilters(i, s.hook(), true))
 	if err != nil && !errors.Is(asGone(err), ErrGone) {
 		return fmt.Errorf("detach %s from interface %d: %w", s, ifindex, err)
 	}
 	return nil
 }
 
-func attachAuto(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
-	ours, err := linkProgram(linkPin, ifindex, h)
+func attachAuto(i *Interface, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+	ours, err := linkProgram(linkPin, i.ifindex, h)
 	if err != nil {
 		return err
 	}
 	if ours != 0 {
-		return useTCX(c, ifindex, h, s, prog, linkPin)
+		return useTCX(i, h, s, prog, linkPin)
 	}
-	err = useClsact(c, ifindex, h, s, prog, linkPin, 0)
+	err = useClsact(i, h, s, prog, linkPin, 0)
 	if errors.Is(err, ErrConflict) && HaveTCX() == nil {
-		return useTCX(c, ifindex, h, s, prog, linkPin)
+		return useTCX(i, h, s, prog, linkPin)
 	}
 	return err
 }
 
 // useClsact ends with our filter alone. ours is the program of our link, which it takes the place of.
-func useClsact(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string, ours ebpf.ProgramID) error {
-	ahead, _, err := tcxAhead(ifindex, h, ours)
+func useClsact(i *Interface, h hook, s Side, prog *ebpf.Program, linkPin string, ours ebpf.ProgramID) error {
+	ahead, _, err := tcxAhead(i.ifindex, h, ours)
 	if err != nil {
 		return err
 	}
 	if len(ahead) > 0 {
 		return fmt.Errorf("%w: %s runs before any filter", ErrConflict, ahead[0])
 	}
-	if err := addFilter(c, ifindex, h, s, prog); err != nil {
+	if err := addFilter(i, h, s, prog); err != nil {
 		return err
 	}
-	return endLink(linkPin, ifindex)
+	return endLink(linkPin, i.ifindex)
 }
 
 // useTCX ends with our link alone.
-func useTCX(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, linkPin string) error {
+func useTCX(i *Interface, h hook, s Side, prog *ebpf.Program, linkPin string) error {
 	if err := HaveTCX(); err != nil {
 		return err
 	}
-	if err := addLink(c, ifindex, h, s, prog, linkPin); err != nil {
+	if err := addLink(i, h, s, prog, linkPin); err != nil {
 		return err
 	}
-	return endFilters(c, ifindex, h, false)
+	return endFilters(i, h, false)
 }

@@ -13,7 +13,7 @@ func TestAutoKeepsTheLink(t *testing.T) {
 	old, young := newProgram(t, "old", next), newProgram(t, "young", next)
 	g.attach(ToPod, old.Program, ModeAuto)
 	g.wantEffective(ToPod, old.Program, ModeClsact)
-	if err := g.in(func() error { return Promote(g.ifindex, ToPod, old.Program, g.pin(ToPod)) }); err != nil {
+	if err := g.in(func() error { return Attach(g.ifindex, ToPod, old.Program, ModeTCX, g.pin(ToPod)) }); err != nil {
 		t.Fatal(err)
 	}
 	g.wantEffective(ToPod, old.Program, ModeTCX)

@@ -8,8 +8,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // Our filters lie at the first priority. Another agent owns handle 1 there and deletes filters by that
@@ -32,20 +30,28 @@ type filter struct {
 }
 
 // filters lists those that packets meet, in the order in which they run.
-func filters(c *rtnl.Conn, ifindex int, h hook) ([]filter, error) {
-	kind, err := ingressQdisc(c, ifindex)
-	if err != nil || kind == "" {
+func filters(i *Interface, h hook) ([]filter, error) {
+	kind, err := ingressQdisc(i)
+	if err != nil {
 		return nil, err
+	}
+	return filtersBelow(i, h, kind)
+}
+
+// filtersBelow lists the filters of a hook, given the kind of the qdisc.
+func filtersBelow(i *Interface, h hook, kind string) ([]filter, error) {
+	if kind == "" {
+		return nil, nil
 	}
 	if kind != clsact && h != FromPod.hook() { // it has no hook on this side, but lists its filters there
 		return nil, nil
 	}
-	return list(c, ifindex, h)
+	return list(i, h)
 }
 
 // list lists the filters of a hook that is there. A hook that is not there has none.
-func list(c *rtnl.Conn, ifindex int, h hook) ([]filter, error) {
-	msgs, err := c.Dump(unix.RTM_GETTFILTER, below(ifindex, h))
+func list(i *Interface, h hook) ([]filter, error) {
+	msgs, err := i.c.Dump(unix.RTM_GETTFILTER, below(i.ifindex, h))
 	if err != nil {
 		return nil, fmt.Errorf("list filters: %w", err)
 	}
@@ -63,39 +69,39 @@ func list(c *rtnl.Conn, ifindex int, h hook) ([]filter, error) {
 }
 
 // addFilter ends with one filter of ours, with this program, before all others.
-func addFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program) error {
+func addFilter(i *Interface, h hook, s Side, prog *ebpf.Program) error {
 	id, err := programID(prog)
 	if err != nil {
 		return err
 	}
-	made, err := ensureClsact(c, ifindex)
+	made, err := ensureClsact(i)
 	if err != nil {
 		return err
 	}
 	var found []filter
 	if !made {
-		if found, err = list(c, ifindex, h); err != nil {
+		if found, err = list(i, h); err != nil {
 			return err
 		}
 	}
 	var used uint32
 	switch {
 	case len(found) == 0: // nobody to be behind
-		return putFilter(c, ifindex, h, s, prog, handles[0], unix.NLM_F_EXCL)
+		return putFilter(i, h, s, prog, handles[0], unix.NLM_F_EXCL)
 	case found[0].ours && found[0].prog == id:
 		used = found[0].handle
 	case found[0].ours: // in place, which keeps it first
 		used = found[0].handle
-		err = putFilter(c, ifindex, h, s, prog, used, 0)
+		err = putFilter(i, h, s, prog, used, 0)
 	default: // the newest filter of a priority runs first
-		if used, err = freeHandle(c, ifindex, h, found); err == nil {
-			err = putFilter(c, ifindex, h, s, prog, used, unix.NLM_F_EXCL)
+		if used, err = freeHandle(i, h, found); err == nil {
+			err = putFilter(i, h, s, prog, used, unix.NLM_F_EXCL)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if found, err = list(c, ifindex, h); err != nil {
+	if found, err = list(i, h); err != nil {
 		return err
 	}
 	if len(found) == 0 || found[0].handle != used || found[0].prog != id {
@@ -103,7 +109,7 @@ func addFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program) er
 	}
 	for _, f := range found[1:] {
 		if f.ours {
-			err = errors.Join(err, delFilter(c, ifindex, h, priority, f.handle))
+			err = errors.Join(err, delFilter(i, h, priority, f.handle))
 		}
 	}
 	return err
@@ -111,7 +117,7 @@ func addFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program) er
 
 // freeHandle returns a handle of ours that is not in use. If both are, the one that runs last goes: it
 // judges no packet that the other has not.
-func freeHandle(c *rtnl.Conn, ifindex int, h hook, found []filter) (uint32, error) {
+func freeHandle(i *Interface, h hook, found []filter) (uint32, error) {
 	var used []uint32
 	for _, f := range found {
 		if f.ours {
@@ -125,17 +131,17 @@ func freeHandle(c *rtnl.Conn, ifindex int, h hook, found []filter) (uint32, erro
 		return handles[0] + handles[1] - used[0], nil
 	default:
 		last := used[len(used)-1]
-		return last, delFilter(c, ifindex, h, priority, last)
+		return last, delFilter(i, h, priority, last)
 	}
 }
 
 // putFilter adds a filter, with NLM_F_EXCL only where there is none of this handle.
-func putFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, handle uint32, flags uint16) error {
+func putFilter(i *Interface, h hook, s Side, prog *ebpf.Program, handle uint32, flags uint16) error {
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
 	options.AddRtAttr(nl.TCA_BPF_FD, nl.Uint32Attr(uint32(prog.FD())))
 	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(namePrefix+s.String()))
 	options.AddRtAttr(nl.TCA_BPF_FLAGS, nl.Uint32Attr(nl.TCA_BPF_FLAG_ACT_DIRECT))
-	_, err := c.Do(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|flags, place(ifindex, h, priority, handle), kindBPF(), options)
+	_, err := i.c.Do(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|flags, place(i.ifindex, h, priority, handle), kindBPF(), options)
 	runtime.KeepAlive(prog)
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT):
@@ -147,8 +153,8 @@ func putFilter(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, ha
 	return nil
 }
 
-func delFilter(c *rtnl.Conn, ifindex int, h hook, priority uint16, handle uint32) error {
-	_, err := c.Do(unix.RTM_DELTFILTER, 0, place(ifindex, h, priority, handle), kindBPF())
+func delFilter(i *Interface, h hook, priority uint16, handle uint32) error {
+	_, err := i.c.Do(unix.RTM_DELTFILTER, 0, place(i.ifindex, h, priority, handle), kindBPF())
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete filter: %w", err)
 	}
@@ -156,20 +162,20 @@ func delFilter(c *rtnl.Conn, ifindex int, h hook, priority uint16, handle uint32
 }
 
 // endFilters removes our filters, and on request the qdisc if nothing is left below it.
-func endFilters(c *rtnl.Conn, ifindex int, h hook, qdisc bool) error {
-	found, err := filters(c, ifindex, h)
+func endFilters(i *Interface, h hook, qdisc bool) error {
+	found, err := filters(i, h)
 	if err != nil {
 		return err
 	}
 	for _, f := range found {
 		if f.ours {
-			err = errors.Join(err, delFilter(c, ifindex, h, priority, f.handle))
+			err = errors.Join(err, delFilter(i, h, priority, f.handle))
 		}
 	}
 	if err != nil || !qdisc {
 		return err
 	}
-	return endClsact(c, ifindex)
+	return endClsact(i)
 }
 
 func describe(found []filter) string {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/shared/pins"
-	"github.com/latch-cni/latch/shared/rtnl"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -84,12 +83,12 @@ func (g *ground) wantEffective(s Side, p *ebpf.Program, m Mode) {
 }
 
 func qdiscKind(ifindex int) (string, error) {
-	c, err := rtnl.Dial()
+	i, err := Open(ifindex)
 	if err != nil {
 		return "", err
 	}
-	defer c.Close()
-	return ingressQdisc(c, ifindex)
+	defer i.Close()
+	return ingressQdisc(i)
 }
 
 func clsactOf(ifindex int) netlink.Qdisc {

@@ -1,10 +1,6 @@
 package attach
 
-import (
-	"fmt"
-
-	"github.com/latch-cni/latch/shared/rtnl"
-)
+import "fmt"
 
 // Other is a filter of kind bpf that is not ours.
 type Other struct {
@@ -40,8 +36,13 @@ func Others(ifindex int, s Side) ([]Other, error) {
 // ErrConflict, and the filter stays. A filter that is gone, or whose place holds another program by now,
 // is left alone.
 func Evict(ifindex int, s Side, o Other, progs map[Side]uint32) error {
+	i, err := Open(ifindex)
+	if err != nil {
+		return err
+	}
+	defer i.Close()
 	for _, side := range Sides {
-		st, err := Query(ifindex, side, progs[side])
+		st, err := i.Query(side, progs[side])
 		if err != nil {
 			return err
 		}
@@ -65,19 +66,19 @@ func Evict(ifindex int, s Side, o Other, progs map[Side]uint32) error {
 }
 
 func filtersOf(ifindex int, h hook) ([]filter, error) {
-	c, err := rtnl.Dial()
+	i, err := Open(ifindex)
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	return filters(c, ifindex, h)
+	defer i.Close()
+	return filters(i, h)
 }
 
 func endFilter(ifindex int, h hook, priority uint16, handle uint32) error {
-	c, err := rtnl.Dial()
+	i, err := Open(ifindex)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	return delFilter(c, ifindex, h, priority, handle)
+	defer i.Close()
+	return delFilter(i, h, priority, handle)
 }

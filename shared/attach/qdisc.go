@@ -7,23 +7,26 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 const clsact = "clsact"
 
-// ensureClsact makes the qdisc that our filters lie below, unless it is there. It refuses a qdisc of kind
+// ensureClsact makes the qdisc that our filters lie below, unless it is there: made says that this
+// conversation made it, for either side, so that nobody was there before. It refuses a qdisc of kind
 // ingress: that one takes a filter for packets to the pod and runs it on packets from the pod.
-func ensureClsact(c *rtnl.Conn, ifindex int) (made bool, err error) {
-	_, err = c.Do(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, qdisc(ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
+func ensureClsact(i *Interface) (made bool, err error) {
+	if i.madeClsact {
+		return true, nil
+	}
+	_, err = i.c.Do(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, qdisc(i.ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
 	if err == nil {
+		i.madeClsact = true
 		return true, nil
 	}
 	if !errors.Is(err, unix.EEXIST) {
 		return false, fmt.Errorf("add clsact: %w", err)
 	}
-	kind, err := ingressQdisc(c, ifindex)
+	kind, err := ingressQdisc(i)
 	if err != nil {
 		return false, err
 	}
@@ -34,13 +37,13 @@ func ensureClsact(c *rtnl.Conn, ifindex int) (made bool, err error) {
 }
 
 // endClsact removes the qdisc if no filter is below it.
-func endClsact(c *rtnl.Conn, ifindex int) error {
-	kind, err := ingressQdisc(c, ifindex)
+func endClsact(i *Interface) error {
+	kind, err := ingressQdisc(i)
 	if err != nil || kind != clsact {
 		return err
 	}
 	for _, s := range Sides {
-		left, err := c.Dump(unix.RTM_GETTFILTER, below(ifindex, s.hook()))
+		left, err := i.c.Dump(unix.RTM_GETTFILTER, below(i.ifindex, s.hook()))
 		if err != nil {
 			return fmt.Errorf("list filters: %w", err)
 		}
@@ -48,7 +51,8 @@ func endClsact(c *rtnl.Conn, ifindex int) error {
 			return nil
 		}
 	}
-	_, err = c.Do(unix.RTM_DELQDISC, 0, qdisc(ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
+	i.madeClsact = false
+	_, err = i.c.Do(unix.RTM_DELQDISC, 0, qdisc(i.ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // absent
 		return fmt.Errorf("delete clsact: %w", err)
 	}
@@ -62,9 +66,9 @@ func qdisc(ifindex int) *nl.TcMsg {
 // ingressQdisc returns the kind of the one qdisc that can be in the place of clsact, empty if there is
 // none. It asks for that one: a dump would go through all devices of the node. A device that has lost
 // its qdisc answers with the acknowledgement alone, one that never had one with ENOENT.
-func ingressQdisc(c *rtnl.Conn, ifindex int) (string, error) {
-	msgs, err := c.Do(unix.RTM_GETQDISC, unix.NLM_F_ECHO,
-		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(ifindex), Parent: netlink.HANDLE_CLSACT})
+func ingressQdisc(i *Interface) (string, error) {
+	msgs, err := i.c.Do(unix.RTM_GETQDISC, unix.NLM_F_ECHO,
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(i.ifindex), Parent: netlink.HANDLE_CLSACT})
 	if errors.Is(err, unix.ENOENT) {
 		return "", nil
 	}

@@ -15,26 +15,32 @@ type Status struct {
 	Ahead     []string // what runs before it, in words
 }
 
-// Query asks the kernel where the program with this id is on one side of an interface. A link of tcx
-// is known by the program alone, a filter by our handle too. Returns an error that wraps ErrGone when
-// there is no such interface.
+// Query is Interface.Query for one side.
 func Query(ifindex int, s Side, progID uint32) (Status, error) {
-	st, err := query(ifindex, s.hook(), ebpf.ProgramID(progID))
+	i, err := Open(ifindex)
 	if err != nil {
-		return Status{}, fmt.Errorf("query %s of interface %d: %w", s, ifindex, asGone(err))
+		return Status{}, err
 	}
-	return st, nil
+	defer i.Close()
+	return i.Query(s, progID)
 }
 
-func query(ifindex int, h hook, id ebpf.ProgramID) (Status, error) {
-	ahead, isLink, err := tcxAhead(ifindex, h, id)
+func query(i *Interface, h hook, id ebpf.ProgramID) (Status, error) {
+	ahead, isLink, err := tcxAhead(i.ifindex, h, id)
 	if err != nil {
 		return Status{}, err
 	}
 	if isLink {
 		return Status{Attached: true, Mode: ModeTCX, ProgID: uint32(id), Effective: len(ahead) == 0, Ahead: ahead}, nil
 	}
-	found, err := filtersOf(ifindex, h)
+	if i.qdisc == nil {
+		kind, err := ingressQdisc(i)
+		if err != nil {
+			return Status{}, err
+		}
+		i.qdisc = &kind
+	}
+	found, err := filtersBelow(i, h, *i.qdisc)
 	if err != nil {
 		return Status{}, err
 	}

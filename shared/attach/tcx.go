@@ -12,7 +12,6 @@ import (
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/pins"
-	"github.com/latch-cni/latch/shared/rtnl"
 )
 
 // HaveTCX returns nil if the kernel has tcx, else an error that wraps ErrNotSupported.
@@ -76,7 +75,7 @@ func linkProgram(pin string, ifindex int, h hook) (ebpf.ProgramID, error) {
 }
 
 // addLink ends with our link, with this program, before all others, pinned.
-func addLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, pin string) error {
+func addLink(i *Interface, h hook, s Side, prog *ebpf.Program, pin string) error {
 	if pin == "" {
 		return errors.New("tcx needs a place to pin its link")
 	}
@@ -84,12 +83,12 @@ func addLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, pin 
 	if err != nil {
 		return err
 	}
-	l, err := openLink(pin, ifindex, h)
+	l, err := openLink(pin, i.ifindex, h)
 	if err != nil {
 		return err
 	}
 	if l == nil {
-		return newLink(c, ifindex, h, s, prog, id, pin)
+		return newLink(i, h, s, prog, id, pin)
 	}
 	defer l.Close()
 	if l.prog != id {
@@ -97,27 +96,27 @@ func addLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, pin 
 			return fmt.Errorf("update link %s: %w", pin, err)
 		}
 	}
-	ahead, _, err := tcxAhead(ifindex, h, id)
+	ahead, _, err := tcxAhead(i.ifindex, h, id)
 	if err != nil || len(ahead) == 0 {
 		return err
 	}
 	// A program cannot be on one hook twice, so the link must leave before it comes to the front. A
 	// filter stands in for it; useTCX removes it.
-	if err := addFilter(c, ifindex, h, s, prog); err != nil {
+	if err := addFilter(i, h, s, prog); err != nil {
 		return fmt.Errorf("%w: behind %s, and nothing can stand in for the link: %w", ErrConflict, ahead[0], err)
 	}
 	if err := l.Detach(); err != nil {
 		return fmt.Errorf("detach link %s: %w", pin, err)
 	}
-	return newLink(c, ifindex, h, s, prog, id, pin)
+	return newLink(i, h, s, prog, id, pin)
 }
 
 // newLink makes a link at the head, and pins it in place of a dead one.
-func newLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, id ebpf.ProgramID, pin string) error {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: h.tcx, Anchor: link.Head()})
+func newLink(i *Interface, h hook, s Side, prog *ebpf.Program, id ebpf.ProgramID, pin string) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: i.ifindex, Program: prog, Attach: h.tcx, Anchor: link.Head()})
 	known := errors.Is(err, unix.EEXIST)
 	if known {
-		l, err = linkOf(ifindex, h, id)
+		l, err = linkOf(i.ifindex, h, id)
 	}
 	if err != nil {
 		return err
@@ -131,9 +130,9 @@ func newLink(c *rtnl.Conn, ifindex int, h hook, s Side, prog *ebpf.Program, id e
 		return err
 	}
 	if known { // wherever it is in the list
-		return addLink(c, ifindex, h, s, prog, pin)
+		return addLink(i, h, s, prog, pin)
 	}
-	ahead, _, err := tcxAhead(ifindex, h, id)
+	ahead, _, err := tcxAhead(i.ifindex, h, id)
 	if err == nil && len(ahead) > 0 {
 		err = fmt.Errorf("%w: behind %s", ErrConflict, ahead[0])
 	}

@@ -236,10 +236,15 @@ func (a *application) attachMember(m *member, sides ...attach.Side) error {
 }
 
 func (a *application) attachInterface(m *member, in *state.Interface, sides []attach.Side) error {
+	hooks, err := attach.Open(in.Ifindex)
+	if err != nil {
+		return err
+	}
+	defer hooks.Close()
 	for _, side := range sides {
 		prog := a.o.progs[side.String()]
 		if m.Phase == state.PhaseEnforced {
-			before, err := a.o.query(*in, side)
+			before, err := a.o.query(hooks, side)
 			if err != nil {
 				return err
 			}
@@ -249,7 +254,7 @@ func (a *application) attachInterface(m *member, in *state.Interface, sides []at
 			a.mendedOn(in.Name, "%s: %s was not in force", in.Name, side)
 		}
 		// In mode auto an interface stays as it is attached, unless it takes another way to be in front.
-		if err := attach.Attach(in.Ifindex, side, prog, a.modeOf(m), a.e.linkPin(*in, side)); err != nil {
+		if err := hooks.Attach(side, prog, a.modeOf(m), a.e.linkPin(*in, side)); err != nil {
 			return fmt.Errorf("attach %s to %s: %w", side, in.Name, err)
 		}
 	}

@@ -88,7 +88,7 @@ func TestPluginKilledAtEveryStep(t *testing.T) {
 			g.kill("plugin", step)
 			attached := false
 			g.do(func() error {
-				s, err := g.o().query(g.iface, attach.FromPod)
+				s, err := g.query(g.o(), attach.FromPod)
 				attached = s.Attached
 				return err
 			})

@@ -115,19 +115,24 @@ func (o *objects) unbind(in state.Interface) error {
 }
 
 // query asks the kernel what one side of an interface runs.
-func (o *objects) query(in state.Interface, side attach.Side) (attach.Status, error) {
+func (o *objects) query(hooks *attach.Interface, side attach.Side) (attach.Status, error) {
 	id, err := progID(o.progs[side.String()])
 	if err != nil {
 		return attach.Status{}, err
 	}
-	return attach.Query(in.Ifindex, side, id)
+	return hooks.Query(side, id)
 }
 
 // verify asks the kernel whether an interface is in force with a slot, and how it is attached.
 func (o *objects) verify(in state.Interface, slot uint32) (attach.Mode, error) {
+	hooks, err := attach.Open(in.Ifindex)
+	if err != nil {
+		return "", err
+	}
+	defer hooks.Close()
 	var mode attach.Mode
 	for _, side := range attach.Sides {
-		s, err := o.query(in, side)
+		s, err := o.query(hooks, side)
 		switch {
 		case err != nil:
 			return "", err

@@ -43,10 +43,8 @@ func (e *Enforcer) promoteLocked(ctx context.Context, held *lock.Held, before st
 		if attach.Mode(in.Mode) == attach.ModeTCX {
 			continue
 		}
-		for _, side := range attach.Sides {
-			if err := attach.Promote(in.Ifindex, side, o.progs[side.String()], e.linkPin(*in, side)); err != nil {
-				return done, fmt.Errorf("promote interface %s: %w", in.Name, err)
-			}
+		if err := e.promoteInterface(o, *in); err != nil {
+			return done, fmt.Errorf("promote interface %s: %w", in.Name, err)
 		}
 		mode, err := o.verify(*in, a.Slot)
 		if err != nil {
@@ -58,4 +56,18 @@ func (e *Enforcer) promoteLocked(ctx context.Context, held *lock.Held, before st
 		}
 	}
 	return done, e.HoldLinks(a)
+}
+
+func (e *Enforcer) promoteInterface(o *objects, in state.Interface) error {
+	hooks, err := attach.Open(in.Ifindex)
+	if err != nil {
+		return err
+	}
+	defer hooks.Close()
+	for _, side := range attach.Sides {
+		if err := hooks.Attach(side, o.progs[side.String()], attach.ModeTCX, e.linkPin(in, side)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -34,11 +34,21 @@ func (g *ground) recorded(pod uint32, f Flow) bpf.Flow {
 	return v
 }
 
+// query asks the kernel what one side of the pod's interface runs.
+func (g *ground) query(o *objects, side attach.Side) (attach.Status, error) {
+	hooks, err := attach.Open(g.iface.Ifindex)
+	if err != nil {
+		return attach.Status{}, err
+	}
+	defer hooks.Close()
+	return o.query(hooks, side)
+}
+
 // sidesOn are the sides of the pod's interface on which our program is.
 func (g *ground) sidesOn() (on []attach.Side) {
 	g.t.Helper()
 	for _, side := range []attach.Side{attach.FromPod, attach.ToPod} {
-		s, err := g.e.objects.query(g.iface, side)
+		s, err := g.query(g.e.objects, side)
 		if err != nil {
 			g.t.Error(err)
 		}
