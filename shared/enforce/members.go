@@ -42,7 +42,7 @@ func (a *application) bound(b state.Attachment) (*member, error) {
 	if known.Identifier != "" && known.Identifier != a.req.Identifier {
 		lock.MustCover(a.held, known.Identifier)
 	}
-	m := &member{Attachment: b, bind: true}
+	m := &member{Attachment: b, recorded: known, bind: true}
 	m.Identifier, m.Default, m.Slot = a.req.Identifier, a.req.Default, known.Slot
 	m.CreatedAt = known.CreatedAt
 	if m.CreatedAt.IsZero() {
@@ -69,10 +69,7 @@ func (a *application) intent(context.Context) error {
 		if !m.bind {
 			continue
 		}
-		known, err := a.e.readAttachment(m.ContainerID, m.IfName)
-		if err != nil {
-			return err
-		}
+		known := m.recorded
 		m.Phase = state.PhaseIntent
 		if known.Phase == state.PhaseEnforced {
 			m.Phase = state.PhaseEnforced // it is being moved, and enforced all the while
