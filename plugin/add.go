@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -67,10 +66,7 @@ func (c *call) attachment(pod pod, interfaces []state.Interface) state.Attachmen
 // printPrevResult prints the result byte for byte as it came, unknown fields included, unless it does
 // not say its version: then the library adds that.
 func (c *Config) printPrevResult() error {
-	var stated struct {
-		CNIVersion string `json:"cniVersion"`
-	}
-	if err := json.Unmarshal(c.rawPrevResult, &stated); err != nil || stated.CNIVersion != c.CNIVersion {
+	if c.prevVersion != c.CNIVersion {
 		return types.PrintResult(c.PrevResult, c.CNIVersion)
 	}
 	if _, err := os.Stdout.Write(append(c.rawPrevResult, '\n')); err != nil {

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type Config struct {
 	Valid         *[]attachmentID // of GC; nil if the runtime gave none
 
 	rawPrevResult json.RawMessage
+	prevVersion   string       // that rawPrevResult says
 	unknown       []unknownKey // of the plugin's entry
 	stricter      bool         // the entry says strict, and latchd's rules are of standard mode
 }
@@ -122,25 +124,43 @@ func (c *Config) refused(code uint) error {
 
 // parsePrevResult accepts the forms in which a result can be missing.
 func (c *Config) parsePrevResult(raw json.RawMessage) error {
-	if len(raw) == 0 || string(raw) == "null" {
+	if len(raw) == 0 || string(raw) == "null" || isEmptyObject(raw) {
 		return nil
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil {
+	var stated struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	if err := json.Unmarshal(raw, &stated); err != nil {
 		return fmt.Errorf("decode prevResult: %w", err)
 	}
-	if len(fields) == 0 {
-		return nil
+	c.prevVersion = stated.CNIVersion
+	if c.prevVersion == "" { // as results before 1.0.0 may do
+		return c.parseUnversioned(raw)
 	}
-	conf := types.PluginConf{CNIVersion: c.CNIVersion, RawPrevResult: map[string]any{}}
-	for key, value := range fields {
-		conf.RawPrevResult[key] = value
+	var err error
+	if c.PrevResult, err = version.NewResult(c.CNIVersion, raw); err != nil {
+		return fmt.Errorf("could not parse prevResult: %w", err)
+	}
+	return nil
+}
+
+// parseUnversioned takes a result that does not say its version for one of the configuration's.
+func (c *Config) parseUnversioned(raw json.RawMessage) error {
+	conf := types.PluginConf{CNIVersion: c.CNIVersion}
+	if err := json.Unmarshal(raw, &conf.RawPrevResult); err != nil {
+		return fmt.Errorf("decode prevResult: %w", err)
 	}
 	if err := version.ParsePrevResult(&conf); err != nil {
 		return err
 	}
 	c.PrevResult = conf.PrevResult
 	return nil
+}
+
+// isEmptyObject tells whether a JSON value is an object without keys.
+func isEmptyObject(raw json.RawMessage) bool {
+	inside, ok := bytes.CutPrefix(raw, []byte("{"))
+	return ok && len(bytes.TrimSpace(bytes.TrimSuffix(inside, []byte("}")))) == 0
 }
 
 // parseValid keeps apart the list that is missing from the list that is empty: taking the first for the
