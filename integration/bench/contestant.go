@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,18 +15,22 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
+// doesNothing is the plugin asked for its version: what a process of it costs before it has done anything.
+const doesNothing = "latch that does nothing"
+
 // contestant is a program that is run as the runtime runs a plugin.
 type contestant struct {
 	name string
 	path string
-	conf map[string]any // nil: no plugin, and no DEL
+	conf map[string]any // nil: not a plugin, or one with nothing to do, and no DEL
+	verb string         // in place of ADD
 
 	wall, cpu, del []time.Duration
 }
 
 // contestants are latch, the plugins that it is compared with, and the floor of all Go programs.
 func (g *ground) contestants(ctx context.Context) ([]*contestant, error) {
-	empty, err := buildEmpty(ctx, g.node.Dir)
+	empty, err := buildEmpty(ctx, g.bin.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +43,7 @@ func (g *ground) contestants(ctx context.Context) ([]*contestant, error) {
 		plugin("latch", "latch", map[string]any{
 			"stateDir": g.node.StateDir, "bpffs": g.node.Bpffs, "logFile": g.node.LatchLog,
 		}),
+		{name: doesNothing, path: filepath.Join(g.bin.Dir, "latch"), verb: "VERSION"},
 		{name: "empty Go main", path: empty},
 		plugin("bandwidth", "bandwidth", map[string]any{
 			"ingressRate": 100e6, "ingressBurst": 10e6, "egressRate": 100e6, "egressBurst": 10e6,
@@ -70,7 +76,7 @@ func buildEmpty(ctx context.Context, dir string) (string, error) {
 
 // run measures one ADD, and its DEL apart.
 func (c *contestant) run(g *ground, prev *current.Result) error {
-	wall, cpu, err := c.exec(g, "ADD", prev)
+	wall, cpu, err := c.exec(g, cmp.Or(c.verb, "ADD"), prev)
 	if err != nil {
 		return err
 	}

@@ -57,14 +57,14 @@ func comparePlugins(ctx context.Context, rounds int, bin string) (err error) {
 			return err
 		}
 	}
-	if err := useMemory(); err != nil {
-		return err
-	}
-	b, err := harness.Build(ctx)
+	b, err := harness.Build(ctx) // all of them where plugins are: what a file system costs to run from, it costs all
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Remove()) }()
+	if err := useMemory(); err != nil {
+		return err
+	}
 	g, err := newGround(ctx, b)
 	if err != nil {
 		return err
