@@ -50,3 +50,18 @@ func TestListMissesNoRecordThatIsBeingReplaced(t *testing.T) {
 		}
 	}
 }
+
+// In a container the store is a mount, which cannot be removed from inside.
+func TestRemoveFoldersLeavesAMountPoint(t *testing.T) {
+	testenv.RequireRoot(t)
+	s := New(t.TempDir())
+	must(t, unix.Mount("none", s.Dir(), "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { must(t, unix.Unmount(s.Dir(), 0)) })
+	must(t, s.WritePod(podA))
+	must(t, s.DeletePod(podA.Namespace, podA.Name))
+	must(t, s.RemoveFolders())
+	left, err := os.ReadDir(s.Dir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -161,7 +163,8 @@ func (s Store) SweepTemp(age time.Duration) error {
 }
 
 // RemoveFolders removes the folders of the store that are empty, its own last. It is the end of an
-// uninstall: what is not empty stays.
+// uninstall: what is not empty stays, and so does the store's own folder where it is mounted, as in a
+// container, whose root may be read-only besides.
 func (s Store) RemoveFolders() error {
 	var errs []error
 	for _, dir := range []string{dirPods, dirAttachments, dirIdentifiers, dirLocks, ""} {
@@ -170,7 +173,12 @@ func (s Store) RemoveFolders() error {
 		if errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
 			continue
 		}
-		errs = append(errs, err, remove(folder))
+		if err == nil {
+			err = remove(folder)
+		}
+		if dir != "" || !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EROFS) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
