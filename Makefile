@@ -9,7 +9,7 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VE
 SCENARIOS ?= integration/testdata/scenarios
 SUITE_TIMEOUT ?= 30m
 
-.PHONY: demo test build generate verify lint unit race kernel integration conformance bench kernels soak setup clean
+.PHONY: demo test build image generate verify lint unit race kernel integration conformance bench kernels soak setup clean
 
 # The main job, end to end, on this machine and in network namespaces of its own.
 demo: setup build
@@ -21,6 +21,11 @@ test: verify lint unit race kernel integration
 build:
 	mkdir -p bin
 	$(GOBUILD) -o bin/ ./cmd/...
+
+# The image of the Dockerfile for both architectures, as bin/latch-image.tar, without Docker and without a registry.
+image:
+	mkdir -p bin
+	hack/image bin/latch-image.tar latch:$(VERSION) $(VERSION)
 
 # Compile the BPF programs. The objects are committed; this is needed only after a change of bpf/*.c.
 generate: setup

@@ -44,9 +44,11 @@ func testConf(t *testing.T, cp *controlPlane) {
 	forbidden("write the status of pods", latchd.do("PATCH", "/api/v1/namespaces/default/pods/x/status", "application/merge-patch+json", object{}, nil))
 	forbidden("delete pods", latchd.do("DELETE", "/api/v1/namespaces/default/pods", "", nil, nil))
 
-	// What an operator applies, apart from the ConfigMap that kustomize makes.
-	cp.applyFile(t, "../../conf/daemonset.yaml")
-	cp.applyFile(t, "../../conf/uninstall/daemonset.yaml")
+	for _, folder := range []string{"conf", "conf/uninstall"} { // what an operator applies
+		if _, err := cp.kubectl(t, []string{"apply", "--server-side", "-k", "../../" + folder}); err != nil {
+			t.Error(err)
+		}
+	}
 
 	// The API server fills in what the CRD says.
 	pe := object{"apiVersion": "networking.k8s.aws/v1alpha1", "kind": "PolicyEndpoint", "metadata": object{"name": "defaults", "namespace": "default"},

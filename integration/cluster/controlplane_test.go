@@ -99,6 +99,13 @@ func (cp *controlPlane) writeKeys() error {
 	return os.WriteFile(cp.path("tokens.csv"), []byte(cp.token+",admin,admin,system:masters\n"), 0o600)
 }
 
+// writeKubeconfig lets a client reach the API server at an address, under a token.
+func (cp *controlPlane) writeKubeconfig(file, addr, token string) error {
+	return os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://%s\", certificate-authority: %s}}]\n"+
+		"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n",
+		addr, cp.path("certs/apiserver.crt"), token), 0o600)
+}
+
 // startServer starts kube-apiserver and waits until it is ready.
 func (cp *controlPlane) startServer(t *testing.T) {
 	t.Helper()

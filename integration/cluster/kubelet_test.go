@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/shared/state"
@@ -30,7 +29,7 @@ func TestKubelet(t *testing.T) {
 	m := newMachine(t, cp)
 	m.prepareAccounts()
 	old := m.launch("old", object{"app": "old"})
-	m.eventually(60*time.Second, func() error { return m.isReady(m.ns, old.name) })
+	m.waitReady(m.ns, old.name)
 	begin := time.Now()
 	m.installLatch("latch-1")
 	t.Logf("latchd is ready %v after its pod was created", time.Since(begin).Round(100*time.Millisecond))
@@ -56,6 +55,7 @@ func TestKubelet(t *testing.T) {
 		{"containerd is killed", k.killContainerd},
 		{"static pod", k.staticPod},
 		{"pods are replaced", k.replacePods},
+		{"Latch is uninstalled", k.uninstall},
 	} {
 		t.Run(step.name, step.run)
 	}
@@ -80,7 +80,8 @@ func (m *machine) installLatch(name string) {
 	m.t.Helper()
 	release := m.service.hold("/policyendpoints")
 	defer release()
-	m.createLatch(name)
+	m.applyConf("")
+	m.podOf("latch", name)
 	notReady := ""
 	look := func() {
 		if err := m.isNodeReady(); err != nil {
@@ -137,51 +138,35 @@ func keepLogs(t *testing.T) {
 	})
 }
 
-// createLatch creates the pod of the DaemonSet with its settings, on folders of the test in place of
-// those of the machine.
-func (m *machine) createLatch(name string) {
+// applyConf applies a folder of conf/ with kubectl, as an operator does, for the image that the test has
+// built and on folders of the test in place of those of the machine.
+func (m *machine) applyConf(folder string) {
 	m.t.Helper()
-	settings := object{}
-	raw, err := os.ReadFile("../../conf/settings.env")
-	m.must(err)
-	for line := range strings.Lines(string(raw)) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
-			settings[key] = value
-		}
-	}
-	m.must(m.cp.apply(object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "latch", "namespace": "kube-system"}, "data": settings}))
-
-	raw, err = os.ReadFile("../../conf/daemonset.yaml")
-	m.must(err)
-	for from, to := range map[string]string{
-		"/sys/fs/bpf": m.Bpffs, "/run/latch": m.StateDir, "/var/log/latch": m.path("log"), "image: latch": "image: local.test/latch:1",
-		"{path: /opt/cni/bin,": "{path: " + m.path("cni-bin") + ",", "{path: /etc/cni/net.d,": "{path: " + m.path("netd") + ",",
-		"        - install\n": "        - install\n        - --state-dir=" + m.StateDir + "\n        - --bpffs=" + m.Bpffs + "\n",
-		"        - --health-addr=:8163\n": "        - --health-addr=:8163\n        - --state-dir=" + m.StateDir + "\n        - --bpffs=" + m.Bpffs +
+	edits := []string{
+		"newName: latch", "newName: local.test/latch", "newTag: latest", `newTag: "1"`,
+		"/sys/fs/bpf", m.Bpffs, "/run/latch", m.StateDir, "/var/log/latch", m.path("log"),
+		"{path: /opt/cni/bin,", "{path: " + m.path("cni-bin") + ",", "{path: /etc/cni/net.d,", "{path: " + m.path("netd") + ",",
+		"        - install\n", "        - install\n        - --state-dir=" + m.StateDir + "\n        - --bpffs=" + m.Bpffs + "\n",
+		"        - --health-addr=:8163\n", "        - --health-addr=:8163\n        - --state-dir=" + m.StateDir + "\n        - --bpffs=" + m.Bpffs +
 			"\n        - --plugin-log-file=" + m.path("log/latch.log") + "\n",
-	} {
-		if !strings.Contains(string(raw), from) {
-			m.t.Fatalf("conf/daemonset.yaml has no %q", from)
-		}
-		raw = []byte(strings.ReplaceAll(string(raw), from, to))
+		"[uninstall", "[uninstall, --state-dir=" + m.StateDir + ", --bpffs=" + m.Bpffs,
 	}
 	if !mayRaiseLimits(m.t) { // and needs not, on kernels after 5.11
-		raw = []byte(strings.Replace(string(raw), "            - SYS_RESOURCE\n", "", 1))
+		edits = append(edits, "            - SYS_RESOURCE\n", "", ", SYS_RESOURCE]", "]")
 	}
-	var daemonset struct {
-		Spec struct {
-			Template struct {
-				Metadata object
-				Spec     object
-			}
+	from, to := filepath.Join("../../conf", folder), filepath.Join(m.path("conf"), folder)
+	entries, err := os.ReadDir(from)
+	m.must(err)
+	m.must(os.MkdirAll(to, 0o755))
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
 		}
+		raw, err := os.ReadFile(filepath.Join(from, e.Name()))
+		m.must(err)
+		m.must(os.WriteFile(filepath.Join(to, e.Name()), []byte(strings.NewReplacer(edits...).Replace(string(raw))), 0o600))
 	}
-	m.must(yaml.Unmarshal(raw, &daemonset))
-	template := daemonset.Spec.Template
-	template.Metadata["name"], template.Metadata["namespace"] = name, "kube-system"
-	template.Spec["nodeName"] = m.Name()
-	m.must(m.cp.create("/api/v1/namespaces/kube-system/pods",
-		object{"apiVersion": "v1", "kind": "Pod", "metadata": template.Metadata, "spec": template.Spec}, nil))
+	m.t.Log(m.kubectl("apply", "--server-side", "-k", to))
 }
 
 // mayRaiseLimits says whether this machine has CAP_SYS_RESOURCE to give away.
@@ -241,20 +226,10 @@ func (m *machine) podObject(name string, labels object) object {
 				"readinessProbe": object{"tcpSocket": object{"port": 9090}, "periodSeconds": 1}}}}}
 }
 
-// launch creates a Pod object and leaves the rest to kubelet.
-func (m *machine) launch(name string, labels object) *pod {
-	m.t.Helper()
-	p := &pod{n: m.node, name: name, created: time.Now()}
-	var out struct{ Metadata struct{ UID string } }
-	m.must(m.cp.create(m.podsPath(), m.podObject(name, labels), &out))
-	p.uid = out.Metadata.UID
-	return p
-}
-
 // settle waits until kubelet says that a pod is ready, and enters its namespace.
 func (m *machine) settle(p *pod) *pod {
 	m.t.Helper()
-	m.eventually(60*time.Second, func() error { return m.isReady(m.ns, p.name) })
+	m.waitReady(m.ns, p.name)
 	att, err := m.attachment(p.uid)
 	m.must(err)
 	ns, err := harness.OpenNetNS(att.Netns)

@@ -3,9 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,6 +28,8 @@ type node struct {
 	bin  *harness.Binaries
 	ns   string // namespace of the test
 	next int
+	// apply writes a policy, or its endpoints object.
+	apply func(object) error
 }
 
 type nodeOptions struct {
@@ -44,17 +44,14 @@ func newNode(t *testing.T, cp *controlPlane, o nodeOptions) *node {
 	name := strings.ToLower(filepath.Base(t.Name()))
 	b := ready.Build(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://%s\", certificate-authority: %s}}]\n"+
-		"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n",
-		gateAddr, cp.path("certs/apiserver.crt"), cp.serviceAccountToken(t))
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+	if err := cp.writeKubeconfig(kubeconfig, gateAddr, cp.serviceAccountToken(t)); err != nil {
 		t.Fatal(err)
 	}
 	mode := "standard"
 	if o.strict {
 		mode = "strict"
 	}
-	n := &node{t: t, cp: cp, bin: b, ns: name}
+	n := &node{t: t, cp: cp, bin: b, ns: name, apply: cp.apply}
 	var err error
 	n.Node, err = harness.NewNode(harness.Config{
 		Name: "n-" + name, Addrs: nodeAddrs, Binaries: b, Kubeconfig: kubeconfig, EnforcingMode: mode,

@@ -56,7 +56,7 @@ func (p *policy) apply() *policy {
 func (p *policy) applyPolicy() {
 	p.n.t.Helper()
 	var out struct{ Metadata struct{ UID string } }
-	p.n.must(p.n.cp.apply(object{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+	p.n.must(p.n.apply(object{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
 		"metadata": object{"name": p.name, "namespace": p.n.ns},
 		"spec":     object{"podSelector": object{"matchLabels": p.selector}, "policyTypes": []string{"Ingress"}}}))
 	p.n.must(p.n.cp.get(p.path(), &out))
@@ -69,7 +69,7 @@ func (p *policy) applyEndpoint() {
 }
 
 func (p *policy) tryApplyEndpoint() error {
-	return p.n.cp.apply(object{"apiVersion": "networking.k8s.aws/v1alpha1", "kind": "PolicyEndpoint",
+	return p.n.apply(object{"apiVersion": "networking.k8s.aws/v1alpha1", "kind": "PolicyEndpoint",
 		"metadata": object{"name": p.name + "-x7k2p", "namespace": p.n.ns, "ownerReferences": []object{{
 			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": p.name, "uid": p.uid}}},
 		"spec": object{"policyRef": object{"name": p.name, "namespace": p.n.ns},

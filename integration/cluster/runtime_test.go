@@ -38,7 +38,9 @@ func newMachine(t *testing.T, cp *controlPlane) *machine {
 		part(t, parts, name)
 	}
 	part(t, k8sDir(), "kubelet")
+	part(t, k8sDir(), "kubectl")
 	m := &machine{node: newNode(t, cp, nodeOptions{idle: true}), parts: parts}
+	m.apply = m.kubectlApply
 	m.must(m.NS.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -114,9 +116,7 @@ makeIPTablesUtilChains: false
 fileCheckFrequency: 1s
 syncFrequency: 5s
 `)
-	write("kubelet.kubeconfig", fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://%s\", certificate-authority: %s}}]\n"+
-		"users: [{name: u, user: {token: %s}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n",
-		gateAddr, m.cp.path("certs/apiserver.crt"), m.cp.token))
+	m.must(m.cp.writeKubeconfig(m.path("kubelet.kubeconfig"), gateAddr, m.cp.token))
 	write("crictl.yaml", "runtime-endpoint: unix://DIR/c.sock\nimage-endpoint: unix://DIR/c.sock\ntimeout: 30\n")
 	write("netd/10-primary.conflist", `{"cniVersion": "1.1.0", "name": "pods", "plugins": [
   {"type": "ptp", "ipam": {"type": "host-local", "dataDir": "DIR/ipam",
@@ -145,24 +145,35 @@ func (m *machine) run(log, path string, args ...string) (*harness.Process, error
 
 // tool runs a program of the runtime in the node's namespace.
 func (m *machine) tool(name string, args ...string) error {
-	return m.NS.Do(func() error {
-		out, err := exec.Command(filepath.Join(m.parts, name), args...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%s %v: %w: %s", name, args, err, out)
-		}
-		return err
-	})
+	_, err := m.ask(name, args...)
+	return err
 }
 
-// importImages makes the image of Latch, as the Dockerfile does, and imports all.
+// ask runs a program of the runtime in the node's namespace, and returns what it prints.
+func (m *machine) ask(name string, args ...string) (out string, err error) {
+	err = m.NS.Do(func() error {
+		raw, err := exec.Command(filepath.Join(m.parts, name), args...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%s %v: %w: %s", name, args, err, raw)
+		}
+		out = string(raw)
+		return err
+	})
+	return out, err
+}
+
+// crictl runs crictl, which must succeed, and returns what it prints.
+func (m *machine) crictl(args ...string) string {
+	m.t.Helper()
+	out, err := m.ask("crictl", append([]string{"-c", m.path("crictl.yaml")}, args...)...)
+	m.must(err)
+	return out
+}
+
+// importImages builds the image of Latch and imports all.
 func (m *machine) importImages() {
 	m.t.Helper()
-	latch := m.path("latch.tar")
-	out, err := exec.Command(filepath.Join(scripts, "mkimage.sh"), latch, "local.test/latch:1", "/bin/latchd", m.bin.Latchd(), m.bin.Latch(), m.bin.Latchctl()).CombinedOutput()
-	if err != nil {
-		m.t.Fatalf("make the image: %v: %s", err, out)
-	}
-	for _, tar := range []string{filepath.Join(m.parts, "pause.tar"), filepath.Join(m.parts, "busybox.tar"), latch} {
+	for _, tar := range []string{filepath.Join(m.parts, "pause.tar"), filepath.Join(m.parts, "busybox.tar"), buildImage(m.t, "local.test/latch:1")} {
 		m.must(m.tool("ctr", "-a", m.path("c.sock"), "-n", "k8s.io", "images", "import", tar))
 	}
 }

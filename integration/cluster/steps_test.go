@@ -3,7 +3,9 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +65,7 @@ func (k *kubeletTest) edit(what string) {
 func (k *kubeletTest) replaceLatch(t *testing.T) {
 	k.use(t)
 	const pods = "/api/v1/namespaces/kube-system/pods/"
-	k.must(k.cp.do("DELETE", pods+"latch-1", "application/json", nil, nil))
+	k.terminate("kube-system", "latch-1")
 	notReady := ""
 	k.steadyUntil("latchd is gone", 30*time.Second, func() error {
 		if err := k.isNodeReady(); err != nil {
@@ -81,9 +83,10 @@ func (k *kubeletTest) replaceLatch(t *testing.T) {
 			notReady = err.Error()
 		}
 	}
-	k.createLatch("latch-2")
+	k.podOf("latch", "latch-2")
 	k.steadyUntil("latchd is ready again", 60*time.Second, func() error { return k.isReady("kube-system", "latch-2") })
 	k.edit("after the replacement")
+	k.askInside()
 	if notReady != "" {
 		t.Errorf("the node was not ready meanwhile, and its pods were taken out of their Services: %s", notReady)
 	}
@@ -163,7 +166,7 @@ func (k *kubeletTest) replacePods(t *testing.T) {
 	for i := range 4 {
 		old := k.b
 		old.leave()
-		k.must(k.cp.do("DELETE", old.path(), "application/json", nil, nil))
+		k.terminate(k.ns, old.name)
 		name := old.name
 		if i%2 == 0 {
 			name = fmt.Sprintf("b-%d", i)
@@ -178,4 +181,40 @@ func (k *kubeletTest) replacePods(t *testing.T) {
 		k.edit("after the replacement")
 		k.gone(old)
 	}
+}
+
+// askInside runs latchctl in the container of latchd, with no more rights than that has.
+func (k *kubeletTest) askInside() {
+	k.t.Helper()
+	id := strings.TrimSpace(k.crictl("ps", "--name", "^latchd$", "-q"))
+	for _, args := range [][]string{{"status"}, {"check"}, {"rules", k.ns + "/" + k.b.name}} {
+		out := k.crictl(append([]string{"exec", "-s", id, "/latchctl", "--state-dir", k.StateDir, "--bpffs", k.Bpffs}, args...)...)
+		if !strings.Contains(out, k.b.name) && args[0] != "check" {
+			k.t.Errorf("latchctl %v says nothing of pod %s:\n%s", args, k.b.name, out)
+		}
+	}
+}
+
+// uninstall does what an operator does: latchd's pod goes, then that of conf/uninstall cleans the node. Pods
+// keep running, and are open.
+func (k *kubeletTest) uninstall(t *testing.T) {
+	k.use(t)
+	k.terminate("kube-system", "latch-2")
+	k.kubectl("wait", "-n", "kube-system", "--for=delete", "--timeout=60s", "pod/latch-2")
+	k.steady("before it is uninstalled")
+	k.applyConf("uninstall")
+	k.podOf("latch-uninstall", "latch-uninstall")
+	k.waitReady("kube-system", "latch-uninstall")
+	for _, file := range []string{k.path("netd/05-latch.conflist"), k.path("cni-bin/latch"), filepath.Join(k.Bpffs, "latch")} {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", file, err)
+		}
+	}
+	left, err := os.ReadDir(k.StateDir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("records: %v, %v", left, err)
+	}
+	k.c.becomes("uninstalled", allow, k.b, 8080)
+	k.terminate("kube-system", "latch-uninstall")
+	k.kubectl("wait", "-n", "kube-system", "--for=delete", "--timeout=60s", "pod/latch-uninstall")
 }
