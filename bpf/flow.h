@@ -259,9 +259,9 @@ __attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64
 		};
 		__builtin_memcpy(key.v6.remote, remote.w, sizeof(key.v6.remote));
 		if (within)
-			return bpf_map_update_elem(&flows6, &key.v6, &f, BPF_ANY);
-		bpf_map_delete_elem(&flows6, &key.v6);
-		return bpf_map_update_elem(&spill6, &key.v6, &f, BPF_ANY) ? -1 : 1;
+			return put(&flows6, TABLE_FLOWS6, &key.v6, &f);
+		take(&flows6, TABLE_FLOWS6, &key.v6);
+		return put(&spill6, TABLE_SPILL6, &key.v6, &f) ? -1 : 1;
 	}
 	key.v4 = (struct flow_key4){
 		.pod = pod->pod,
@@ -272,9 +272,9 @@ __attribute__((noinline)) int record_flow(struct __sk_buff *skb, __u64 hi, __u64
 		.local = what >> 40,
 	};
 	if (within)
-		return bpf_map_update_elem(&flows4, &key.v4, &f, BPF_ANY);
-	bpf_map_delete_elem(&flows4, &key.v4);
-	return bpf_map_update_elem(&spill4, &key.v4, &f, BPF_ANY) ? -1 : 1;
+		return put(&flows4, TABLE_FLOWS4, &key.v4, &f);
+	take(&flows4, TABLE_FLOWS4, &key.v4);
+	return put(&spill4, TABLE_SPILL4, &key.v4, &f) ? -1 : 1;
 }
 
 /* Records a flow, over whatever its key held. Below 0 = it could not be recorded. */

@@ -43,11 +43,11 @@ __attribute__((noinline)) __u64 remember_first(struct __sk_buff *skb, __u32 plac
 		return verdict;
 	}
 	if (within_share(&q->frags, pod, value.stamp, SHARE_STAMPS, frag_share)) {
-		bpf_map_update_elem(&frags, &key, &value, BPF_ANY);
+		put(&frags, TABLE_FRAGS, &key, &value);
 		return verdict;
 	}
-	bpf_map_delete_elem(&frags, &key);
-	bpf_map_update_elem(&frag_spill, &key, &value, BPF_ANY);
+	take(&frags, TABLE_FRAGS, &key);
+	put(&frag_spill, TABLE_FRAG_SPILL, &key, &value);
 	return with_reason(verdict, REASON_OVER_SHARE);
 }
 

@@ -18,6 +18,7 @@
 #include "types.h"
 #include "maps.h"
 #include "share.h"
+#include "table.h"
 #include "packet.h"
 #include "icmp.h"
 #include "transport.h"
@@ -43,6 +44,8 @@ const volatile struct {
 	enum latch_dir dir;
 	enum latch_reason reason;
 	enum latch_timeout timeout;
+	enum latch_table table;
+	enum latch_end end;
 	enum flow_state state;
 } whole_types;
 

@@ -179,6 +179,24 @@ type latchSlot struct {
 	Reserved   [2]uint64
 }
 
+type latchTableCount struct {
+	_        structs.HostLayout
+	Made     uint64
+	Replaced uint64
+	Moved    uint64
+}
+
+type latchTableEnd struct {
+	_        structs.HostLayout
+	Made     uint64
+	Ended    [6]uint64
+	Pushed   uint64
+	Offset   int64
+	Program  uint32
+	Pad      uint32
+	Reserved [6]uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -203,6 +221,8 @@ const (
 	latchMapSlots          = "slots"
 	latchMapSpill4         = "spill4"
 	latchMapSpill6         = "spill6"
+	latchMapTableCounts    = "table_counts"
+	latchMapTableEnds      = "table_ends"
 	latchMapTrieIn4        = "trie_in4"
 	latchMapTrieIn6        = "trie_in6"
 	latchMapTrieOut4       = "trie_out4"
@@ -287,6 +307,8 @@ type latchMapSpecs struct {
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
 	Spill4       *ebpf.MapSpec `ebpf:"spill4"`
 	Spill6       *ebpf.MapSpec `ebpf:"spill6"`
+	TableCounts  *ebpf.MapSpec `ebpf:"table_counts"`
+	TableEnds    *ebpf.MapSpec `ebpf:"table_ends"`
 	TrieIn4      *ebpf.MapSpec `ebpf:"trie_in4"`
 	TrieIn6      *ebpf.MapSpec `ebpf:"trie_in6"`
 	TrieOut4     *ebpf.MapSpec `ebpf:"trie_out4"`
@@ -345,6 +367,8 @@ type latchMaps struct {
 	Slots        *ebpf.Map `ebpf:"slots"`
 	Spill4       *ebpf.Map `ebpf:"spill4"`
 	Spill6       *ebpf.Map `ebpf:"spill6"`
+	TableCounts  *ebpf.Map `ebpf:"table_counts"`
+	TableEnds    *ebpf.Map `ebpf:"table_ends"`
 	TrieIn4      *ebpf.Map `ebpf:"trie_in4"`
 	TrieIn6      *ebpf.Map `ebpf:"trie_in6"`
 	TrieOut4     *ebpf.Map `ebpf:"trie_out4"`
@@ -373,6 +397,8 @@ func (m *latchMaps) Close() error {
 		m.Slots,
 		m.Spill4,
 		m.Spill6,
+		m.TableCounts,
+		m.TableEnds,
 		m.TrieIn4,
 		m.TrieIn6,
 		m.TrieOut4,

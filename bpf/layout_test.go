@@ -24,6 +24,7 @@ func TestLayouts(t *testing.T) {
 		"rule_val": bpf.RuleVal{}, "breakpoint": bpf.Breakpoint{}, "port_block": bpf.PortBlock{},
 		"flow_key4": bpf.FlowKey4{}, "flow_key6": bpf.FlowKey6{}, "flow": bpf.Flow{}, "frag_key": bpf.FragKey{},
 		"frag": bpf.Frag{}, "share": bpf.Share{}, "node": bpf.Node{}, "node_addr": bpf.NodeAddr{}, "counter_key": bpf.CounterKey{}, "event": bpf.Event{},
+		"table_count": bpf.TableCount{}, "table_end": bpf.TableEnd{},
 	} {
 		var c *btf.Struct
 		if err := spec.TypeByName(name, &c); err != nil {
@@ -75,7 +76,7 @@ func TestConstants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"latch_dir", "latch_reason", "latch_timeout", "flow_state"} {
+	for _, name := range []string{"latch_dir", "latch_reason", "latch_timeout", "flow_state", "latch_table", "latch_end"} {
 		var e *btf.Enum
 		if err := spec.TypeByName(name, &e); err != nil {
 			t.Fatal(err)
@@ -101,6 +102,11 @@ func TestConstants(t *testing.T) {
 		"TIMEOUT_TCP_CLOSING": bpf.TimeoutTCPClosing, "TIMEOUT_UDP": bpf.TimeoutUDP, "TIMEOUT_UDP_ANSWERED": bpf.TimeoutUDPAnswered,
 		"TIMEOUT_OTHER": bpf.TimeoutOther, "TIMEOUT_FRAGMENT": bpf.TimeoutFragment, "TIMEOUT_GRACE": bpf.TimeoutGrace,
 		"__TIMEOUT_MAX": uint64(len(bpf.Node{}.Timeouts)), "STAMP_SHIFT": 24,
+		"TABLE_FLOWS4": uint64(bpf.TableFlows4), "TABLE_FLOWS6": uint64(bpf.TableFlows6), "TABLE_SPILL4": uint64(bpf.TableSpill4),
+		"TABLE_SPILL6": uint64(bpf.TableSpill6), "TABLE_FRAGS": uint64(bpf.TableFrags), "TABLE_FRAG_SPILL": uint64(bpf.TableFragSpill),
+		"__TABLE_MAX": uint64(len(bpf.Tables())), "END_EXPIRED": uint64(bpf.EndExpired), "END_CLOSED": uint64(bpf.EndClosed),
+		"END_CUT": uint64(bpf.EndCut), "END_CROWDED": uint64(bpf.EndCrowded), "END_POD_GONE": uint64(bpf.EndPodGone),
+		"__END_MAX": uint64(len(bpf.Ends())),
 	}
 	for r := bpf.Reason(0); !strings.HasPrefix(r.String(), "reason-"); r++ {
 		repeated["REASON_"+strings.ToUpper(strings.ReplaceAll(r.String(), "-", "_"))] = uint64(r)

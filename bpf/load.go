@@ -49,6 +49,7 @@ type Objects struct {
 func MapNames() []string {
 	return []string{
 		latchMapNodeAddrs, latchMapCounters, latchMapEvents, latchMapFrags, latchMapFragSpill, latchMapQuotas,
+		latchMapTableCounts, latchMapTableEnds,
 		latchMapFlows4, latchMapFlows6, latchMapSpill4, latchMapSpill6, latchMapShares, latchMapPortsets,
 		latchMapTrieIn4, latchMapTrieOut4, latchMapTrieIn6, latchMapTrieOut6,
 		latchMapRulesIn4, latchMapRulesOut4, latchMapRulesIn6, latchMapRulesOut6,
@@ -57,7 +58,9 @@ func MapNames() []string {
 }
 
 // LaterMaps lists the maps that early builds of the layout do not have.
-func LaterMaps() []string { return []string{latchMapFragSpill, latchMapQuotas} }
+func LaterMaps() []string {
+	return []string{latchMapFragSpill, latchMapQuotas, latchMapTableCounts, latchMapTableEnds}
+}
 
 // NewMap makes one map.
 func NewMap(name string, sizes Sizes) (*ebpf.Map, error) {

@@ -112,6 +112,21 @@ struct {
 } quotas SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, __TABLE_MAX);
+	__type(key, __u32);
+	__type(value, struct table_count);
+} table_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, __TABLE_MAX);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct table_end);
+} table_ends SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 512 * 1024); /* (Sizes) */
 } events SEC(".maps");

@@ -8,10 +8,18 @@ func (o *Objects) Programs() map[string]*ebpf.Program {
 }
 
 // Reasons lists every reason.
-func Reasons() []Reason {
-	all := make([]Reason, reasonMax)
+func Reasons() []Reason { return numbered[Reason](int(reasonMax)) }
+
+// Tables lists every table.
+func Tables() []Table { return numbered[Table](int(tableMax)) }
+
+// Ends lists every End.
+func Ends() []End { return numbered[End](int(endMax)) }
+
+func numbered[T ~uint8 | ~uint32](n int) []T {
+	all := make([]T, n)
 	for i := range all {
-		all[i] = Reason(i)
+		all[i] = T(i)
 	}
 	return all
 }

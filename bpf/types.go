@@ -29,6 +29,8 @@ type (
 	NodeAddr   = latchNodeAddr
 	CounterKey = latchCounterKey
 	Event      = latchEvent
+	TableCount = latchTableCount
+	TableEnd   = latchTableEnd
 )
 
 // Sizes and versions, as in types.h.
@@ -107,6 +109,45 @@ const (
 	TimeoutGrace
 )
 
+// Table is one in which Linux makes room by pushing out entries.
+type Table uint32
+
+// Tables.
+const (
+	TableFlows4 Table = iota
+	TableFlows6
+	TableSpill4
+	TableSpill6
+	TableFrags
+	TableFragSpill
+	tableMax
+)
+
+var tables = [tableMax]string{
+	latchMapFlows4, latchMapFlows6, latchMapSpill4, latchMapSpill6, latchMapFrags, latchMapFragSpill,
+}
+
+// String is the name of the table's map.
+func (t Table) String() string { return tables[t] }
+
+// End is why latchd took an entry out of a table.
+type End uint8
+
+// Ends; types.h says what each means.
+const (
+	EndExpired End = iota
+	EndClosed
+	EndCut
+	EndCrowded
+	EndPodGone
+	endMax
+)
+
+var ends = [endMax]string{"expired", "closed", "policy", "crowded", "pod-gone"}
+
+// String is its name in metrics.
+func (e End) String() string { return ends[e] }
+
 // Reason is why a packet got its verdict.
 type Reason uint8
 
@@ -177,6 +218,22 @@ func FlowTimeout(timeouts *[8]uint32, proto, state uint8) uint32 {
 // IsOver tells whether a flow has expired. Stamps of other CPUs may be ahead of now.
 func (f *Flow) IsOver(now uint32, timeouts *[8]uint32, proto uint8) bool {
 	return int32(now-f.Stamp) > int32(FlowTimeout(timeouts, proto, f.State))
+}
+
+// EndedBy tells why a flow has ended that is over.
+func (f *Flow) EndedBy() End {
+	switch {
+	case f.Flags&FlowCut != 0:
+		return EndCut
+	case f.State == FlowClosing:
+		return EndClosed
+	}
+	return EndExpired
+}
+
+// IsOver tells whether what a first fragment got is no longer remembered.
+func (f *Frag) IsOver(now uint32, timeouts *[8]uint32) bool {
+	return int32(now-f.Stamp) > int32(timeouts[TimeoutFragment])
 }
 
 // Addr4 is an IPv4 address as the programs hold it: in network order. 0 if a is no IPv4 address.

@@ -218,6 +218,48 @@ struct quota {
 	struct share events;
 };
 
+/* Tables in which Linux makes room by pushing out entries. */
+enum latch_table {
+	TABLE_FLOWS4 = 0,
+	TABLE_FLOWS6,
+	TABLE_SPILL4,
+	TABLE_SPILL6,
+	TABLE_FRAGS,
+	TABLE_FRAG_SPILL,
+	__TABLE_MAX,
+};
+
+/*
+ * What the programs did to a table, on one CPU. Linux does not tell what it pushes out of a table:
+ * it is what was put in and neither was taken out nor is there.
+ */
+struct table_count {
+	__u64 made;	/* keys that were not there */
+	__u64 replaced; /* values of keys that were; tells nothing of room */
+	__u64 moved;	/* taken out, since they go to the spill table */
+};
+
+/* Why latchd took an entry out of a table. */
+enum latch_end {
+	END_EXPIRED = 0, /* no packet came for its timeout */
+	END_CLOSED,	 /* FIN or RST was seen, and its timeout has passed since */
+	END_CUT,	 /* policy denies it */
+	END_CROWDED,	 /* the table was crowded: ending or unanswered, before its timeout */
+	END_POD_GONE,	 /* its pod is no more */
+	__END_MAX,
+};
+
+/* What latchd did to a table. The programs do not look at it. */
+struct table_end {
+	__u64 made;	/* flows that pods had before they were adopted */
+	__u64 ended[6]; /* [enum latch_end] */
+	__u64 pushed;	/* by Linux, as far as is known */
+	__s64 offset;	/* to be added to the difference, for what other builds did uncounted */
+	__u32 program;	/* id of from_pod when that was last looked at */
+	__u32 pad;
+	__u64 reserved[6];
+};
+
 /* node.flags */
 #define NODE_F_ADDRESS_IS_NODE 0x1 /* compatibility: all from a node address is the node's */
 #define NODE_F_JUDGE_TO_NODE 0x2   /* pod to its own node is judged by policy */

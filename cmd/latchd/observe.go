@@ -12,7 +12,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
@@ -128,6 +127,7 @@ func (ob *observation) watch(d *daemon) error {
 			return st.Ready, len(st.Problems)
 		},
 		Inspection: ob.monitor.Inspector.Found,
+		Tables:     d.enforcer.Tables,
 	}
 	if ob.opts.flowLog.File != "" {
 		var err error
@@ -141,9 +141,6 @@ func (ob *observation) watch(d *daemon) error {
 	d.reconciler.Observe(ob.metrics.Observer())
 	return nil
 }
-
-// flowCountPeriod is how often the connection tables are read as a whole.
-const flowCountPeriod = time.Minute
 
 // run serves until the context ends.
 func (ob *observation) run(ctx context.Context) {
@@ -167,7 +164,6 @@ func (ob *observation) run(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", ob.metrics.Handler())
 	wg.Go(func() { ob.serve(ctx, ob.scrape, mux) })
-	wg.Go(func() { ob.countFlows(ctx) })
 }
 
 func (ob *observation) serve(ctx context.Context, l net.Listener, h http.Handler) {
@@ -178,13 +174,4 @@ func (ob *observation) serve(ctx context.Context, l net.Listener, h http.Handler
 	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		ob.log.Error("serve", "address", l.Addr(), "error", err)
 	}
-}
-
-func (ob *observation) countFlows(ctx context.Context) {
-	_ = wait.PollUntilContextCancel(ctx, flowCountPeriod, true, func(context.Context) (done bool, _ error) {
-		if err := ob.metrics.CountFlows(); err != nil {
-			ob.log.Warn("metrics", "error", err)
-		}
-		return false, nil
-	})
 }

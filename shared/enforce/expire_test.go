@@ -3,10 +3,13 @@ package enforce
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/state"
@@ -20,6 +23,11 @@ func TestExpire(t *testing.T) {
 		t.Helper()
 		key := bpf.FlowKey4{Pod: pod, Remote: 1, Rport: port, Proto: proto}
 		g.put(table, key, bpf.Flow{Stamp: bpf.Now() - bpf.Stamp(age), State: state})
+		return func() bool { return g.has(table, key) }
+	}
+	addFrag := func(table string, pod, id uint32, age time.Duration) func() bool {
+		key := bpf.FragKey{Pod: pod, Id: id}
+		g.put(table, key, bpf.Frag{Stamp: bpf.Now() - bpf.Stamp(age)})
 		return func() bool { return g.has(table, key) }
 	}
 	const tcp, udp, sctp = 6, 17, 132
@@ -39,12 +47,24 @@ func TestExpire(t *testing.T) {
 		{"sctp", add4("flows4", live, 9, sctp, bpf.FlowNew, 181*time.Second), false},
 		{"beyond the share", add4("spill4", live, 10, udp, bpf.FlowNew, 31*time.Second), false},
 		{"of a pod that is gone", add4("flows4", ended, 11, udp, bpf.FlowNew, 0), false},
+		{"fragment", addFrag("frags", live, 1, 0), true},
+		{"fragment, old", addFrag("frags", live, 2, 31*time.Second), false},
+		{"fragment beyond the share, old", addFrag("frag_spill", live, 3, 31*time.Second), false},
+		{"fragment of a pod that is gone", addFrag("frags", ended, 4, 0), false},
 	}
+	cut := bpf.FlowKey4{Pod: live, Rport: 12, Proto: tcp}
+	g.put("flows4", cut, bpf.Flow{Stamp: bpf.Now() - bpf.Stamp(25*time.Hour), State: bpf.FlowEstablished, Flags: bpf.FlowCut})
 	six := bpf.FlowKey6{Pod: live, Proto: udp}
 	g.put("flows6", six, bpf.Flow{Stamp: bpf.Now() - bpf.Stamp(time.Minute)})
 	n, err := g.e.Expire(context.Background())
-	if err != nil || n != 7 {
-		t.Errorf("%d flows expired, error %v, want 7", n, err)
+	if err != nil || n != 11 {
+		t.Errorf("%d entries expired, error %v, want 11", n, err)
+	}
+	if diff := cmp.Diff(map[string]string{
+		"flows4": "5 live, 3 expired, 1 closed, 1 policy, 1 pod-gone", "spill4": "0 live, 1 expired", "flows6": "0 live, 1 expired",
+		"spill6": "0 live", "frags": "1 live, 1 expired, 1 pod-gone", "frag_spill": "0 live, 1 expired",
+	}, g.tables()); diff != "" {
+		t.Errorf("tables (-want +got):\n%s", diff)
 	}
 	for _, c := range cases {
 		if c.there() != c.stays {
@@ -72,6 +92,9 @@ func TestExpireCrowded(t *testing.T) {
 			t.Errorf("%d flows expired, error %v, want %d", n, err, want)
 		}
 	}
+	if got, want := g.tables()["flows4"], "600 live, 300 crowded"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 // boundPod starts the pod and returns its id.
@@ -85,17 +108,32 @@ func (g *ground) boundPod() uint32 {
 	return p.Pod
 }
 
-func (g *ground) put(table string, key any, f bpf.Flow) {
+// tables tells what Expire has found, in words.
+func (g *ground) tables() map[string]string {
+	words := map[string]string{}
+	for _, t := range g.e.Tables() {
+		said := []string{fmt.Sprintf("%d live", t.Live)}
+		for _, end := range bpf.Ends() {
+			if n := t.Ended[end]; n > 0 {
+				said = append(said, fmt.Sprintf("%d %s", n, end))
+			}
+		}
+		words[t.Table.String()] = strings.Join(said, ", ")
+	}
+	return words
+}
+
+func (g *ground) put(table string, key, value any) {
 	g.t.Helper()
-	if err := g.e.objects.maps[table].Put(key, &f); err != nil {
+	if err := g.e.objects.maps[table].Put(key, value); err != nil {
 		g.t.Fatal(err)
 	}
 }
 
 func (g *ground) has(table string, key any) bool {
 	g.t.Helper()
-	var f bpf.Flow
-	err := g.e.objects.maps[table].Lookup(key, &f)
+	m := g.e.objects.maps[table]
+	err := m.Lookup(key, make([]byte, m.ValueSize()))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		g.t.Fatal(err)
 	}

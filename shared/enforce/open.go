@@ -66,6 +66,9 @@ type Enforcer struct {
 	deep deepBudget
 	seen seen
 
+	expiring sync.Mutex
+	tables   atomic.Pointer[[]Table]
+
 	links   *attach.Links // nil unless they are to be held
 	tooMany sync.Once     // says so
 }
@@ -78,6 +81,7 @@ type objects struct {
 	pods   *bpf.Array[bpf.PodState]
 	node   *bpf.Array[bpf.Node]
 	tables *rules.Tables                     // nil with BindOnly
+	ends   *bpf.Array[bpf.TableEnd]          // likewise
 	inodes atomic.Pointer[map[string]uint64] // what the pins were; looked at by everybody, replaced by who pins again
 }
 
@@ -299,6 +303,9 @@ func openObjects(dir pins.Dir, bindOnly bool) (o *objects, err error) {
 	if o.tables, err = rules.NewTables(o.maps, o.slots); err != nil {
 		return o, err
 	}
+	if o.ends, err = bpf.MapArray[bpf.TableEnd](o.maps["table_ends"]); err != nil {
+		return o, err
+	}
 	return o, o.genuine(dir, true)
 }
 
@@ -344,6 +351,9 @@ func (o *objects) close() error {
 	}
 	if o.node != nil {
 		errs = append(errs, o.node.Close())
+	}
+	if o.ends != nil {
+		errs = append(errs, o.ends.Close())
 	}
 	for _, m := range o.maps {
 		if m != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -148,14 +149,18 @@ func (o *objects) seed(pod uint32, f Flow, denied bool) error {
 	}
 	lport, rport := bpf.NetPort(f.Local.Port()), bpf.NetPort(f.Remote.Port())
 	if f.Remote.Addr().Is4() {
-		return seedFlow(o.maps["flows4"], bpf.FlowKey4{Pod: pod, Remote: bpf.Addr4(f.Remote.Addr()), Lport: lport, Rport: rport, Proto: f.Proto}, v)
+		return o.seedFlow(bpf.TableFlows4, bpf.FlowKey4{Pod: pod, Remote: bpf.Addr4(f.Remote.Addr()), Lport: lport, Rport: rport, Proto: f.Proto}, v)
 	}
-	return seedFlow(o.maps["flows6"], bpf.FlowKey6{Pod: pod, Remote: f.Remote.Addr().As16(), Lport: lport, Rport: rport, Proto: f.Proto}, v)
+	return o.seedFlow(bpf.TableFlows6, bpf.FlowKey6{Pod: pod, Remote: f.Remote.Addr().As16(), Lport: lport, Rport: rport, Proto: f.Proto}, v)
 }
 
 // seedFlow leaves a flow that the programs know, unless they met it in the middle and mistook who opened it.
-func seedFlow(flows *ebpf.Map, key any, v bpf.Flow) error {
+func (o *objects) seedFlow(t bpf.Table, key any, v bpf.Flow) error {
+	flows := o.maps[t.String()]
 	err := flows.Update(key, v, ebpf.UpdateNoExist)
+	if err == nil {
+		atomic.AddUint64(&o.ends.At(int(t)).Made, 1)
+	}
 	if !errors.Is(err, ebpf.ErrKeyExist) {
 		return err
 	}

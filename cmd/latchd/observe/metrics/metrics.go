@@ -17,6 +17,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
 	"github.com/latch-cni/latch/cmd/latchd/reconcile"
+	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -55,13 +56,13 @@ type Sources struct {
 	Ready      func() (bool, int)    // and the number of problems with objects
 	Inspection func() health.Finding // newest
 	FlowLog    func() flowlog.Stats  // nil without a flow log
+	Tables     func() []enforce.Table
 }
 
 // Metrics is a registry. Make one with New, and give it its sources with Start when there are any.
 type Metrics struct {
 	registry *prometheus.Registry
 	verdicts *verdicts
-	flows    flowTables
 	rules    ruleSizes
 
 	inForce, prepared, attached, reconciled, audited prometheus.Histogram
@@ -108,7 +109,7 @@ func New(o Options) *Metrics {
 // Start registers what comes from the sources. Call it once.
 func (m *Metrics) Start(s Sources) {
 	m.verdicts.start(s)
-	m.registry.MustRegister(m.verdicts, tables{s, &m.flows}, node{s})
+	m.registry.MustRegister(m.verdicts, tables{s}, flowTables{s.Tables}, node{s})
 	if s.FlowLog != nil {
 		m.registry.MustRegister(flowLog{s.FlowLog})
 	}

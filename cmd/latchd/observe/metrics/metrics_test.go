@@ -3,6 +3,8 @@ package metrics
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/observe/flowlog"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
 	"github.com/latch-cni/latch/cmd/latchd/reconcile"
+	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
@@ -27,6 +30,8 @@ type ground struct {
 	t     testing.TB
 	maps  map[string]*ebpf.Map
 	store state.Store
+
+	tables []enforce.Table
 }
 
 func newGround(t testing.TB, d Detail) *ground {
@@ -47,6 +52,7 @@ func newGround(t testing.TB, d Detail) *ground {
 			return health.Finding{Pods: []health.Pod{{Namespace: "t1", Name: "a", Identifier: string(idOf("t1")), State: health.Enforced}}}
 		},
 		FlowLog: func() flowlog.Stats { return flowlog.Stats{Denies: 3} },
+		Tables:  func() []enforce.Table { return g.tables },
 	})
 	return g
 }
@@ -216,23 +222,45 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestFlowsAreCounted(t *testing.T) {
+// What becomes of the entries of each table is told by family, table and cause.
+func TestEvictionsByCause(t *testing.T) {
 	g := newGround(t, DetailNode)
-	now := bpf.Now()
-	for i := range uint32(30) {
-		f := bpf.Flow{Stamp: now}
-		if i < 10 {
-			f.Stamp = now - bpf.Stamp(time.Hour)
+	for i, table := range bpf.Tables() {
+		found := enforce.Table{Table: table, Live: 10 + i, Capacity: 100 + i, Pushed: uint64(1000 + i), Ended: map[bpf.End]uint64{}}
+		for _, end := range bpf.Ends() {
+			found.Ended[end] = uint64(10_000*(1+int(end)) + i)
 		}
-		if err := g.maps["flows4"].Put(bpf.FlowKey4{Pod: 1, Remote: i, Proto: 17}, &f); err != nil {
-			t.Fatal(err)
+		g.tables = append(g.tables, found)
+	}
+	got := map[string]float64{}
+	for name, f := range g.gather() {
+		if !strings.HasPrefix(name, "latch_flow_") && !strings.HasPrefix(name, "latch_frag") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			got[strings.TrimPrefix(name, "latch_")+" "+strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
-	if err := g.CountFlows(); err != nil {
-		t.Fatal(err)
+	maps.DeleteFunc(got, func(name string, _ float64) bool { return strings.HasPrefix(name, "flow_log") })
+	for name, want := range map[string]float64{
+		"flow_table_entries ipv4 main": 10, "flow_table_capacity_entries ipv6 spill": 103, "fragment_table_entries main": 14,
+		"fragment_table_capacity_entries spill": 105, "flow_evictions_total table-full ipv4 main": 1000,
+		"flow_evictions_total table-full ipv6 spill": 1003, "flow_evictions_total expired ipv6 main": 10_001,
+		"flow_evictions_total closed ipv4 main": 20_000, "flow_evictions_total policy ipv4 spill": 30_002,
+		"flow_evictions_total crowded ipv4 main": 40_000, "flow_evictions_total pod-gone ipv4 main": 50_000,
+		"fragment_evictions_total table-full main": 1004, "fragment_evictions_total expired spill": 10_005,
+		"fragment_evictions_total pod-gone main": 50_004,
+	} {
+		if n, ok := got[name]; !ok || n != want {
+			t.Errorf("%s: got %v (%v), want %v", name, n, ok, want)
+		}
 	}
-	if got := g.flows.filled[bpf.V4]; got != (flowFill{live: 20, expired: 10, capacity: 1024}) {
-		t.Errorf("got %+v", got)
+	if want := 4*2 + 4*6 + 2*2 + 2*3; len(got) != want {
+		t.Errorf("%d series, want %d: %v", len(got), want, got)
 	}
 }
 

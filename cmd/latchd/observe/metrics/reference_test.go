@@ -19,6 +19,7 @@ import (
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/cmd/latchd/observe/health"
 	"github.com/latch-cni/latch/cmd/latchd/observe/reference"
+	"github.com/latch-cni/latch/shared/enforce"
 )
 
 // everything is a registry in which no metric is missing.
@@ -27,9 +28,7 @@ func everything(t *testing.T) *ground {
 	g.slot(5, "t1")
 	g.count(5, bpf.ReasonPolicy, 0, 1)
 	g.count(5, bpf.ReasonPolicy, 1, 1)
-	if err := g.CountFlows(); err != nil {
-		t.Fatal(err)
-	}
+	g.tables = []enforce.Table{{Table: bpf.TableFlows4}, {Table: bpf.TableFrags}}
 	g.Observer().Diverged("eth1: to_pod was not in force")
 	return g
 }
@@ -83,6 +82,11 @@ func TestReference(t *testing.T) {
 		of = append(of, string(s))
 	}
 	reference.Mentions(t, "metrics.md", "States of attachments", of...)
+	of = []string{tableFull}
+	for _, e := range bpf.Ends() {
+		of = append(of, e.String())
+	}
+	reference.Mentions(t, "metrics.md", "Causes of evictions", of...)
 }
 
 // What alerts and dashboards ask for is there.
