@@ -93,8 +93,8 @@ type exchange struct {
 }
 
 const (
-	exchangePause = 2 * time.Millisecond
-	answerTime    = 5 * time.Second // of a busy machine
+	exchangePause = 2 * time.Millisecond // at least; on a slow machine, so much that sending takes a twentieth of the time
+	answerTime    = 5 * time.Second      // of a busy machine
 )
 
 // exchangeDatagrams sends from one local port for ever; from port 0 it takes another for each datagram.
@@ -121,12 +121,14 @@ func exchangeDatagrams(t *testing.T, ns *testenv.NetNS, local, remote string) *e
 		_ = one.Close()
 	}
 	e.done.Go(func() {
+		took := time.Duration(0)
 		for {
 			select {
 			case <-e.stop:
 				return
-			case <-time.After(exchangePause):
+			case <-time.After(max(exchangePause, 19*took)):
 			}
+			began := time.Now()
 			c := one
 			if port == "0" {
 				if c = dial(); c == nil {
@@ -140,6 +142,7 @@ func exchangeDatagrams(t *testing.T, ns *testenv.NetNS, local, remote string) *e
 				e.sent++
 				e.mu.Unlock()
 			}
+			took = time.Since(began)
 		}
 	})
 	t.Cleanup(e.end)

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -15,7 +16,10 @@ import (
 func TestStaleRecordLeavesTheNextOwnerOfTheIndexAlone(t *testing.T) {
 	g := newGround(t)
 	g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
-	g.do(func() error { return netlink.LinkSetName(g.node.Link(t, "lt0"), "lt1") })
+	g.do(func() error {
+		lt0 := g.node.Link(t, "lt0")
+		return errors.Join(netlink.LinkSetDown(lt0), netlink.LinkSetName(lt0, "lt1"), netlink.LinkSetUp(lt0)) // up, older kernels refuse a name
+	})
 	next := g.iface
 	next.Name = "lt1"
 	b := attachment(next)
