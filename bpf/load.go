@@ -34,7 +34,21 @@ type Sizes struct {
 
 // DefaultSizes returns the sizes that zero fields stand for.
 func DefaultSizes() Sizes {
-	return Sizes{Flows4: 131072, Flows6: 65536, Frags: 32768, Events: 512 << 10, RulesTemplate: 1}
+	return Sizes{Flows4: DefaultFlows, Flows6: DefaultFlows / 2, Frags: 32768, Events: 512 << 10, RulesTemplate: 1}
+}
+
+// How many IPv4 flows a table may be asked to hold.
+const (
+	DefaultFlows = 131072
+	MinFlows     = 1 << 10
+	MaxFlows     = 1 << 22 // 400 MB
+)
+
+// FlowTables returns sizes for so many IPv4 flows, and half as many of IPv6; 0 stands for DefaultFlows. All
+// other sizes have their default.
+func FlowTables(flows uint32) Sizes {
+	flows = or(flows, DefaultFlows)
+	return Sizes{Flows4: flows, Flows6: flows / 2}
 }
 
 // Objects are the loaded programs and maps. Maps are keyed by name; MapNames lists them.

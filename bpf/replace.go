@@ -11,7 +11,7 @@ import (
 // the error names the map. Close the programs when done; the maps stay the caller's.
 func LoadPrograms(maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
 	liftMemlock()
-	spec, err := prepare(sizesOf(maps))
+	spec, err := prepare(SizesOf(maps))
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +34,8 @@ func LoadPrograms(maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
 	return progs, nil
 }
 
-// sizesOf tells the sizes that maps were made with. What is missing has its default.
-func sizesOf(maps map[string]*ebpf.Map) Sizes {
+// SizesOf tells the sizes that maps were made with. What is missing is 0.
+func SizesOf(maps map[string]*ebpf.Map) Sizes {
 	size := func(name string) uint32 {
 		if m := maps[name]; m != nil {
 			return m.MaxEntries()

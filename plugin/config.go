@@ -2,12 +2,14 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -46,6 +49,7 @@ type Config struct {
 	LockTimeout   time.Duration   // how long a lock is waited for; 10s
 	AttachMode    attach.Mode     // auto (default), clsact or tcx
 	AntiSpoof     bool            // pods send from their own addresses only; false
+	FlowTableSize int             // IPv4 flows, if the tables have to be made; 131072
 	StateDir      string          // /run/latch
 	Bpffs         string          // /sys/fs/bpf
 	LogFile       string          // /var/log/latch/latch.log
@@ -100,6 +104,7 @@ func parseConfig(stdin []byte) (*Config, error) {
 	c.AttachMode = attach.Mode(p.oneOf("attachMode", entry.AttachMode, node.AttachMode,
 		string(attach.ModeAuto), string(attach.ModeClsact), string(attach.ModeTCX)))
 	c.AntiSpoof = firstBool(entry.AntiSpoof, node.AntiSpoof)
+	c.FlowTableSize = p.number("flowTableSize", bpf.DefaultFlows, bpf.MinFlows, bpf.MaxFlows, entry.FlowTableSize, node.FlowTableSize)
 	c.PolicyWait = p.duration("policyWait", 2*time.Second, entry.PolicyWait, node.PolicyWait)
 	c.LockTimeout = p.duration("lockTimeout", 10*time.Second, entry.LockTimeout, node.LockTimeout)
 	c.Bpffs = p.path("bpffs", "/sys/fs/bpf", entry.Bpffs, node.Bpffs)
@@ -206,6 +211,16 @@ func (p *parser) oneOf(key, entry, node string, allowed ...string) string {
 	if !slices.Contains(allowed, value) {
 		p.fail(key, value, "one of "+strings.Join(allowed, ", "))
 		return allowed[0]
+	}
+	return value
+}
+
+// number returns the first of values that is not 0, else the fallback.
+func (p *parser) number(key string, fallback, least, most int, values ...int) int {
+	value := cmp.Or(append(values, fallback)...)
+	if value < least || value > most {
+		p.fail(key, strconv.Itoa(value), fmt.Sprintf("a number from %d to %d", least, most))
+		return fallback
 	}
 	return value
 }

@@ -35,19 +35,19 @@ func conf(t *testing.T, nodeJSON string, keys map[string]any) []byte {
 
 func TestParseConfigPrecedence(t *testing.T) {
 	const node = `{"enforcingMode":"strict","policyWait":"7s","unknownPods":"default","lockTimeout":"1m30s",
-		"attachMode":"tcx","antiSpoof":true,"bpffs":"/node/bpf","logFile":"/node/log","logLevel":"debug","future":1}`
+		"attachMode":"tcx","antiSpoof":true,"flowTableSize":2048,"bpffs":"/node/bpf","logFile":"/node/log","logLevel":"debug","future":1}`
 	defaults := Config{
 		CNIVersion: "1.0.0", Network: "pods", EnforcingMode: ModeStandard, PolicyWait: 2 * time.Second,
 		UnknownPods: UnknownRetry, LockTimeout: 10 * time.Second, AttachMode: attach.ModeAuto,
-		Bpffs: "/sys/fs/bpf", LogFile: "/var/log/latch/latch.log", LogLevel: slog.LevelInfo,
+		FlowTableSize: 131072, Bpffs: "/sys/fs/bpf", LogFile: "/var/log/latch/latch.log", LogLevel: slog.LevelInfo,
 	}
 	fromNode := defaults
 	fromNode.EnforcingMode, fromNode.PolicyWait, fromNode.UnknownPods = ModeStrict, 7*time.Second, UnknownDefault
 	fromNode.LockTimeout, fromNode.AttachMode, fromNode.Bpffs = 90*time.Second, attach.ModeTCX, "/node/bpf"
 	fromNode.LogFile, fromNode.LogLevel = "/node/log", slog.LevelDebug
-	fromNode.AntiSpoof = true
+	fromNode.AntiSpoof, fromNode.FlowTableSize = true, 2048
 	fromEntry := fromNode
-	fromEntry.AntiSpoof = false
+	fromEntry.AntiSpoof, fromEntry.FlowTableSize = false, 4096
 	fromEntry.EnforcingMode, fromEntry.PolicyWait, fromEntry.UnknownPods = ModeStandard, 0, UnknownRetry
 	fromEntry.LockTimeout, fromEntry.AttachMode, fromEntry.Bpffs = 300*time.Millisecond, attach.ModeClsact, "/entry/bpf"
 	fromEntry.LogFile, fromEntry.LogLevel = "/entry/log", slog.LevelError
@@ -64,7 +64,7 @@ func TestParseConfigPrecedence(t *testing.T) {
 		{"node settings", node, nil, fromNode},
 		{"plugin entry", node, map[string]any{
 			"enforcingMode": "standard", "policyWait": "0", "unknownPods": "retry", "lockTimeout": "300ms",
-			"attachMode": "clsact", "antiSpoof": false, "bpffs": "/entry/bpf/", "logFile": "/entry/log", "logLevel": "error"}, fromEntry},
+			"attachMode": "clsact", "antiSpoof": false, "flowTableSize": 4096, "bpffs": "/entry/bpf/", "logFile": "/entry/log", "logLevel": "error"}, fromEntry},
 		{"one key of the plugin entry", node, map[string]any{"policyWait": "1s"}, one},
 		{"keys of others", "", map[string]any{"runtimeConfig": map[string]any{"x": 1}, "ipam": map[string]any{}, "prevResult": nil}, defaults},
 	}
@@ -85,13 +85,14 @@ func TestParseConfigPrecedence(t *testing.T) {
 func TestParseConfigNamesEveryMistake(t *testing.T) {
 	_, err := parseConfig(conf(t, `{"attachMode":"xdp"}`, map[string]any{
 		"enforcingMode": "Strict", "policyWait": "2", "unknownPods": "allow", "lockTimeout": "-1s",
-		"bpffs": "sys/fs/bpf", "logFile": "latch.log", "logLevel": "trace"}))
+		"bpffs": "sys/fs/bpf", "logFile": "latch.log", "logLevel": "trace", "flowTableSize": 1}))
 	wantCode(t, err, types.ErrInvalidNetworkConfig,
 		`enforcingMode: "Strict" is not one of standard, strict`,
 		`policyWait: "2" is not a duration like`,
 		`unknownPods: "allow" is not one of retry, default`,
 		`lockTimeout: "-1s" is not a duration like`,
 		`attachMode: "xdp" is not one of auto, clsact, tcx`,
+		`flowTableSize: "1" is not a number from 1024 to 4194304`,
 		`bpffs: "sys/fs/bpf" is not an absolute path`,
 		`logFile: "latch.log" is not an absolute path`,
 		`logLevel: "trace" is not one of info, debug, warn, error`)

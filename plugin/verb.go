@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/state"
@@ -110,6 +111,7 @@ func (c *call) enforcer() enforce.Config {
 		AttachMode:  c.conf.AttachMode,
 		LockTimeout: c.conf.LockTimeout,
 		BindOnly:    true,
+		Sizes:       bpf.FlowTables(uint32(c.conf.FlowTableSize)),
 		Log:         c.log,
 	}
 }

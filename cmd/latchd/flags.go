@@ -35,31 +35,32 @@ Flags:
 
 // options are latchd's flags. They are an interface that others script against.
 type options struct {
-	policyDir    string
-	kubeconfig   string
-	apiQPS       float32
-	apiBurst     int
-	kubeEvents   bool // tell of pods and policies by Events
-	podCondition bool
-	nodeName     string
-	nodeIPs      []netip.Addr
-	mode         string
-	bpffs        string
-	stateDir     string
-	attachMode   attach.Mode
-	lockTimeout  time.Duration
-	policyWait   time.Duration
-	unknownPods  string
-	antiSpoof    bool
-	auditPeriod  time.Duration
-	workers      int
-	install      install.Config // ConfDir empty: do not follow
-	takeOver     bool
-	pluginLog    pluginLog
-	node         enforce.NodeConfig
-	observe      observeOptions
-	logLevel     slog.Level
-	logFile      string
+	policyDir     string
+	kubeconfig    string
+	apiQPS        float32
+	apiBurst      int
+	kubeEvents    bool // tell of pods and policies by Events
+	podCondition  bool
+	nodeName      string
+	nodeIPs       []netip.Addr
+	mode          string
+	bpffs         string
+	stateDir      string
+	attachMode    attach.Mode
+	lockTimeout   time.Duration
+	policyWait    time.Duration
+	unknownPods   string
+	antiSpoof     bool
+	flowTableSize int
+	auditPeriod   time.Duration
+	workers       int
+	install       install.Config // ConfDir empty: do not follow
+	takeOver      bool
+	pluginLog     pluginLog
+	node          enforce.NodeConfig
+	observe       observeOptions
+	logLevel      slog.Level
+	logFile       string
 }
 
 type pluginLog struct{ file, level string }
@@ -94,6 +95,7 @@ func parseFlags(args []string) (options, error) {
 	f.BoolVar(&o.node.AddressIsNode, "node-by-address", false, "exempt every packet whose source is a node address, also forwarded ones")
 	f.BoolVar(&o.node.JudgeToNode, "judge-to-node", false, "judge pods' traffic to their node's addresses by policy")
 	f.BoolVar(&o.antiSpoof, "anti-spoof", false, "pods that start or are adopted from now on send from their own addresses only")
+	f.IntVar(&o.flowTableSize, "flow-table-size", bpf.DefaultFlows, "IPv4 flows of the node, 96 bytes each, and half as many of IPv6; takes effect while no pod is bound: drain and reboot")
 	t := &o.node.Timeouts
 	f.DurationVar(&t.TCPSyn, "timeout-tcp-syn", t.TCPSyn, "unanswered SYN")
 	f.DurationVar(&t.TCPEstablished, "timeout-tcp-established", t.TCPEstablished, "idle TCP connection")
@@ -143,6 +145,9 @@ func parseFlags(args []string) (options, error) {
 		positive("--timeout-fragment", t.Fragment))
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers %d: must be at least 1", o.workers))
+	}
+	if o.flowTableSize < bpf.MinFlows || o.flowTableSize > bpf.MaxFlows {
+		errs = append(errs, fmt.Errorf("--flow-table-size %d: must be from %d to %d", o.flowTableSize, bpf.MinFlows, bpf.MaxFlows))
 	}
 	if !filepath.IsAbs(o.bpffs) { // the plugin reads it from node.json, in another folder
 		errs = append(errs, fmt.Errorf("--bpffs %q: must be an absolute path", o.bpffs))

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/policydir"
 	"github.com/latch-cni/latch/cmd/latchd/reconcile"
@@ -37,12 +38,15 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer observation.close()
 	e, err := enforce.Open(ctx, enforce.Config{
 		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log, HoldLinks: true,
-		FreeCounters: observation.metrics.FreeCounters,
+		Sizes: bpf.FlowTables(uint32(o.flowTableSize)), FreeCounters: observation.metrics.FreeCounters,
 	})
 	if err != nil {
 		return fmt.Errorf("open the kernel's objects: %w", err)
 	}
 	defer func() { _ = e.Close() }()
+	if err := e.Resize(ctx); err != nil {
+		return err
+	}
 	if err := e.SetNode(ctx, o.node); err != nil {
 		return err
 	}
@@ -82,6 +86,7 @@ func (o options) settings() state.NodeSettings {
 		LockTimeout:   o.lockTimeout.String(),
 		AttachMode:    string(o.attachMode),
 		AntiSpoof:     &o.antiSpoof,
+		FlowTableSize: o.flowTableSize,
 		Bpffs:         o.bpffs,
 		LogFile:       o.pluginLog.file,
 		LogLevel:      o.pluginLog.level,

@@ -17,6 +17,7 @@ type NodeSettings struct {
 	LockTimeout   string `json:"lockTimeout,omitempty"`   // how long a writer waits for a lock
 	AttachMode    string `json:"attachMode,omitempty"`    // auto, clsact or tcx
 	AntiSpoof     *bool  `json:"antiSpoof,omitempty"`     // pods send from their own addresses only
+	FlowTableSize int    `json:"flowTableSize,omitempty"` // IPv4 flows; half as many of IPv6
 	Bpffs         string `json:"bpffs,omitempty"`         // folder of the bpffs
 	LogFile       string `json:"logFile,omitempty"`
 	LogLevel      string `json:"logLevel,omitempty"` // debug, info, warn or error
