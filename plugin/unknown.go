@@ -74,13 +74,14 @@ func CheckEntry(entry []byte) (unknown []string, err error) {
 
 // nearest returns the candidate that a word is likely meant to be, or empty.
 func nearest(word string, candidates []string) string {
-	best, least := "", len(word)/3+1
-	for _, c := range candidates {
-		if d := near.Distance(strings.ToLower(word), strings.ToLower(c), 2); d < least {
-			best, least = c, d
-		}
+	lower := make([]string, len(candidates))
+	for i, c := range candidates {
+		lower[i] = strings.ToLower(c)
 	}
-	return best
+	if i := slices.Index(lower, near.Word(strings.ToLower(word), lower)); i >= 0 {
+		return candidates[i]
+	}
+	return ""
 }
 
 // warnOfUnknownKeys names the keys that nothing reads in the log.

@@ -17,8 +17,8 @@ func (a *app) check() *cobra.Command {
 interface bound to its rules, are the rules complete, and are they those that are recorded. The rules are
 read back and compared with their hash. What the kernel has and no record knows is reported as well.
 
-Nothing is changed: latchd repairs what it can by itself. The exit code is 3 if anything is wrong, and on a
-node where Latch does not run.`,
+Nothing is changed: latchd repairs what it can by itself, while it runs; whether it does is told, and changes
+nothing of what is in force. The exit code is 3 if anything is wrong, and on a node where Latch does not run.`,
 		Example: `  latchctl check || latchctl check -o json > /tmp/latch-findings.json`,
 		Args:    args(0, 0),
 		RunE: func(*cobra.Command, []string) error {
@@ -38,6 +38,7 @@ func (a *app) showCheck(n *view.Node) error {
 		}
 		fmt.Fprintf(w, "%s, %s and %s checked: %s\n", plural(r.Attachments, "attachment"), plural(r.Interfaces, "interface"),
 			plural(r.Slots, "rule set"), verdict(len(r.Problems)))
+		fmt.Fprintf(w, "latchd: %s\n", watcherLine(r.Watcher))
 	})
 	if err == nil && len(r.Problems) > 0 {
 		return status(exitUnhealthy)

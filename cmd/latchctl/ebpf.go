@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ func (a *app) ebpf() *cobra.Command {
 		Args: cobra.ArbitraryArgs, // an unknown word is a usage error
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q", "ebpf "+args[0])}
+				return usageError{fmt.Errorf("unknown command %q%s", "ebpf "+args[0], meant(c, args[0]))}
 			}
 			return c.Help()
 		}}
@@ -173,7 +174,7 @@ func (a *app) showMap(n *view.Node, args []string) error {
 	}
 	switch {
 	case m.Slot != nil:
-		return a.showRules(n, m.Pods[:1])
+		return a.showRulesOf(n, m)
 	case strings.HasPrefix(m.Name, "flows"), strings.HasPrefix(m.Name, "spill"):
 		return a.showFlowsOf(n, strings.HasSuffix(m.Name, "4"))
 	case m.Name == "counters":
@@ -182,6 +183,32 @@ func (a *app) showMap(n *view.Node, args []string) error {
 		return a.showStatus(n, nil)
 	}
 	return a.showSlots(n)
+}
+
+// showRulesOf shows the rules of an inner map: of its direction and family, or all whose ports may be in it.
+func (a *app) showRulesOf(n *view.Node, m view.Map) error {
+	p, rules, err := rulesOf(n, m.Pods[:1])
+	if err != nil {
+		return err
+	}
+	rules = slices.DeleteFunc(rules, func(r view.Rule) bool { return !holds(m.Name, r) })
+	out := podRules{p.Key(), p.Slot, p.Generation, p.Guarded(), append([]view.Rule{}, rules...)}
+	return a.print(out, func(w io.Writer) { out.table(w) })
+}
+
+// holds tells whether a map, by its name, is one that a rule is looked for in. What applies to any other
+// address is in none.
+func holds(name string, r view.Rule) bool {
+	if name == "portsets" {
+		return r.Prefix != ""
+	}
+	way := map[string]string{"ingress": "_in", "egress": "_out"}[r.Direction]
+	p, err := netip.ParsePrefix(r.Prefix)
+	if err != nil {
+		return false
+	}
+	family := map[bool]string{true: "4", false: "6"}[p.Addr().Is4()]
+	return strings.HasSuffix(name, way+family)
 }
 
 func (a *app) showFlowsOf(n *view.Node, four bool) error {

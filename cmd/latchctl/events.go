@@ -38,7 +38,8 @@ func (a *app) events() *cobra.Command {
 was told to log them (--flow-log-allows). The file is read, and the older ones that it was rotated into; not
 the kernel's ring buffer: a second reader of that would take events away from the log.
 
-When the flow log is off the exit code is 3, and the message says how to turn it on. When latchd logs to its
+Of a pod that is not on this node, and was not when the log was written, the exit code is 3; with -f it is waited
+for. When the flow log is off the exit code is 3, too, and the message says how to turn it on. When latchd logs to its
 standard output, or the log was copied from another node, give it with --file.`,
 		Example: `  latchctl events -f
   latchctl events -f shop/db --direction ingress
@@ -127,10 +128,26 @@ func (a *app) showEvents(ctx context.Context, n *view.Node, o eventOptions) erro
 	} else {
 		err = p.all(f, older)
 	}
-	if err != nil || !o.follow {
+	if err != nil {
 		return err
 	}
+	unknown := p.unknown(n, o)
+	if !o.follow {
+		return unknown
+	}
+	if unknown != nil {
+		fmt.Fprintf(a.err, "%v; waiting for it\n", unknown)
+	}
 	return f.Run(ctx, p.line)
+}
+
+// unknown is an error if a pod was asked for of which the log of this node says nothing and that is not here.
+func (p *eventPrinter) unknown(n *view.Node, o eventOptions) error {
+	if o.file != "" || p.filter.Pod == "" || p.matched {
+		return nil
+	}
+	_, err := n.Pod(p.filter.Namespace, p.filter.Pod)
+	return err
 }
 
 // eventPrinter prints what the filter chooses of lines.
@@ -139,6 +156,8 @@ type eventPrinter struct {
 	filter view.EventFilter
 	owner  func(netip.Addr) (namespace, pod string)
 	begun  bool
+
+	matched bool // an event was chosen
 }
 
 func (p *eventPrinter) line(raw []byte) error {
@@ -151,7 +170,9 @@ func (p *eventPrinter) line(raw []byte) error {
 // chosen reads a line. Between the lines of standard output may be others.
 func (p *eventPrinter) chosen(raw []byte) (view.Event, bool) {
 	e, err := view.ParseEvent(raw, p.owner)
-	return e, err == nil && p.filter.Match(e)
+	yes := err == nil && p.filter.Match(e)
+	p.matched = p.matched || yes && e.Suppressed == nil
+	return e, yes
 }
 
 // all prints what is there already.

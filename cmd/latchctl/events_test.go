@@ -66,6 +66,19 @@ func TestEvents(t *testing.T) {
 			t.Errorf("what is left out is not told: %s", errOut)
 		}
 	}
+	// A pod that nobody knows is not one of which nothing was denied.
+	for _, test := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"shop/nope"}, exitUnhealthy}, {[]string{"--pod", "shop/nope"}, exitUnhealthy}, {[]string{"--pod", "nope/"}, 0},
+		{[]string{"shop/nope", "--file", path}, 0},
+	} {
+		code, out, errOut := call(append(append([]string{"events"}, test.args...), dirs...)...)
+		if code != test.code || out != "" || strings.Contains(errOut, "shop/nope") != (code != 0) {
+			t.Errorf("%v: exit code %d\n%s%s", test.args, code, out, errOut)
+		}
+	}
 	_, out, _ := call(append([]string{"events", "-o", "json", "shop/db"}, dirs...)...)
 	var e map[string]any
 	if err := json.Unmarshal([]byte(out), &e); err != nil || e["dstPort"] != 5432.0 {

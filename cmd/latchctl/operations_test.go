@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/latch-cni/latch/shared/lock"
+	"github.com/latch-cni/latch/shared/pins"
+	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -201,4 +205,35 @@ func TestOperationsGuide(t *testing.T) {
 			o.knock()
 		}
 	}
+}
+
+// With a pin missing, and after latchd has gone without a word, status and check say the same, whatever pods
+// there are.
+func TestStatusAndCheckAgree(t *testing.T) {
+	n := newNode(t)
+	said := state.Status{Ready: true, Node: "n1", Mode: "standard", UpdatedAt: time.Now()}
+	release, err := lock.Folder(n.cfg.StateDir)
+	if err := errors.Join(err, state.New(n.cfg.StateDir).WriteStatus(said)); err != nil {
+		t.Fatal(err)
+	}
+	agree := func(what string, code int, line string) {
+		t.Helper()
+		for _, command := range []string{"status", "check"} {
+			got, out, errOut := n.run(command)
+			if got != code || !strings.Contains(out, line) {
+				t.Errorf("%s, %s: exit code %d, want %d and %q in\n%s%s", what, command, got, code, line, out, errOut)
+			}
+		}
+	}
+	agree("latchd running", 0, "ready")
+	release()
+	agree("latchd killed", 0, "not running")
+	if err := os.Remove(pins.New(n.cfg.Bpffs).Map("frags")); err != nil {
+		t.Fatal(err)
+	}
+	agree("a pin missing", exitUnhealthy, "frags")
+	if err := state.New(n.cfg.StateDir).DeleteAttachment("c1", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	agree("a pin missing, pods expected only", exitUnhealthy, "frags")
 }

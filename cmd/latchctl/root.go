@@ -136,7 +136,7 @@ func args(atLeast, atMost int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0 && !c.HasParent():
-			return usageError{fmt.Errorf("unknown command %q", args[0])}
+			return usageError{fmt.Errorf("unknown command %q%s", args[0], meant(c, args[0]))}
 		case len(args) > atMost:
 			return usageError{fmt.Errorf("unexpected argument %q", args[atMost])}
 		case len(args) < atLeast:
@@ -144,6 +144,14 @@ func args(atLeast, atMost int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// meant asks whether a mistyped command was meant to be one that there is.
+func meant(c *cobra.Command, word string) string {
+	if known := c.SuggestionsFor(word); len(known) > 0 {
+		return fmt.Sprintf("; did you mean %q?", known[0])
+	}
+	return ""
 }
 
 // podArg takes a pod's name apart.

@@ -37,16 +37,22 @@ gets "any other". Tiers, priorities, unions and exceptions are worked into them 
 	}
 }
 
-func (a *app) showRules(n *view.Node, args []string) error {
+// rulesOf returns the pod in args with its rules.
+func rulesOf(n *view.Node, args []string) (view.Pod, []view.Rule, error) {
 	found, err := pods(n, args)
 	if err != nil {
-		return err
+		return view.Pod{}, nil, err
 	}
 	p := found[len(found)-1]
 	if p.State == view.StateExpected {
-		return fmt.Errorf("%w: %s is expected, its rules are not in the kernel yet", view.ErrNoPod, p.Key())
+		return p, nil, fmt.Errorf("%w: %s is expected, its rules are not in the kernel yet", view.ErrNoPod, p.Key())
 	}
 	rules, err := n.Rules(p)
+	return p, rules, err
+}
+
+func (a *app) showRules(n *view.Node, args []string) error {
+	p, rules, err := rulesOf(n, args)
 	if err != nil {
 		return err
 	}

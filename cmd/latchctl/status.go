@@ -27,7 +27,8 @@ func (a *app) status() *cobra.Command {
 State is enforced; default-allow or default-deny when nothing is known about the pod; prepared when
 its rules are in the kernel and it has no interface yet; expected when they are not; not-in-force when
 the kernel does not do what is recorded; not-adopted when the pod was there before Latch and could not be
-taken over, so that it runs without policy. Of the last two the reasons follow, and the exit code is 3.
+taken over, so that it runs without policy. Of the last two the reasons follow, and the exit code is 3, as it
+is when a pinned object is missing.
 
 A policy is pending when what it allows is not known, and settling when it has changed and may not be complete:
 running pods wait for the rest of it, for half a second after its last change and 5 seconds at most.
@@ -67,8 +68,7 @@ func (a *app) showStatus(n *view.Node, args []string) error {
 	if err := errors.Join(err, a.print(s, show)); err != nil {
 		return err
 	}
-	absent := len(node.Missing) > 0 && len(found) == 0
-	if absent || slices.ContainsFunc(found, func(p view.Pod) bool { return !p.Healthy }) {
+	if len(node.Missing) > 0 || slices.ContainsFunc(found, func(p view.Pod) bool { return !p.Healthy }) {
 		return status(exitUnhealthy)
 	}
 	return nil
@@ -123,6 +123,8 @@ func watcherLine(w view.Watcher) string {
 		return "ready"
 	case w.Spoke == nil:
 		return w.Message
+	case w.Stopped:
+		return fmt.Sprintf("not running, last word %s ago: %s", age(w.Spoke), w.Message)
 	case w.Running:
 		return "not ready: " + w.Message
 	}

@@ -82,6 +82,7 @@ func TestWatcherLine(t *testing.T) {
 	}{
 		{"ready", view.Watcher{Running: true, Ready: true, Spoke: ago(0)}, "ready"},
 		{"behind", view.Watcher{Running: true, Message: "two pods to go", Spoke: ago(0)}, "not ready: two pods to go"},
+		{"stopped", view.Watcher{Stopped: true, Message: "it was told to", Spoke: ago(2 * time.Minute)}, "not running, last word 2m0s ago: it was told to"},
 		{"down", view.Watcher{Message: "what it left stays in force", Spoke: ago(2 * time.Minute)}, "silent for 2m0s: what it left stays in force"},
 		{"never", view.Watcher{Message: "has never run here"}, "has never run here"},
 	} {

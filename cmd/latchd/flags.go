@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -219,4 +221,19 @@ func notNegative(flag string, d time.Duration) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s: must not be negative", flag, d)
+}
+
+// notHere are those addresses that no interface of this node has. That can be meant, where the node is known
+// by an address that others translate.
+func notHere(ips []netip.Addr) ([]netip.Addr, error) {
+	have, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool {
+		return slices.ContainsFunc(have, func(a net.Addr) bool {
+			p, err := netip.ParsePrefix(a.String())
+			return err == nil && p.Addr() == ip
+		})
+	}), nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,5 +22,22 @@ func TestWrongValues(t *testing.T) {
 	}
 	if _, err := parseFlags([]string{"--policy-dir", "/p", "--grace=0s", "--policy-wait=0s", "--workers=1"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A mistyped command is named, with the one that was meant; what is no command at all is, too.
+func TestMistypedCommand(t *testing.T) {
+	for word, want := range map[string]string{"instal": `unknown command "instal"; did you mean "install"?`, "Unistall": `did you mean "uninstall"?`, "run": "unknown command \"run\"\n"} {
+		if code, said := runWith(t, word); code != 2 || !strings.Contains(said, want) {
+			t.Errorf("%s: exit code %d, no %q in %s", word, code, want, said)
+		}
+	}
+}
+
+func TestNodeAddressThatIsNotHere(t *testing.T) {
+	loopback, other := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("203.0.113.9")
+	got, err := notHere([]netip.Addr{loopback, other, netip.MustParseAddr("2001:db8::9")})
+	if want := []netip.Addr{other, netip.MustParseAddr("2001:db8::9")}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 }

@@ -11,10 +11,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/latch-cni/latch/shared/near"
 )
 
 var version = "unknown"
@@ -29,6 +32,10 @@ func run(args []string) int {
 		case "--version":
 			fmt.Println("latchd version", version)
 			return 0
+		}
+		if !strings.HasPrefix(args[0], "-") {
+			fmt.Fprintf(os.Stderr, "latchd: unknown command %q%s\nsee: latchd --help\n", args[0], meant(args[0]))
+			return 2
 		}
 	}
 	opts, err := parseFlags(args)
@@ -58,6 +65,14 @@ func run(args []string) int {
 	}
 	log.Info("stopped, enforcement stays in place")
 	return 0
+}
+
+// meant asks whether a mistyped command was meant to be one that there is.
+func meant(command string) string {
+	if word := near.Word(strings.ToLower(command), []string{"install", "uninstall"}); word != "" {
+		return fmt.Sprintf("; did you mean %q?", word)
+	}
+	return ""
 }
 
 // logWriter is standard error, or a file whose size is bounded.

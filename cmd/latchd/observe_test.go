@@ -18,22 +18,32 @@ import (
 // usage is what a command prints about its flags.
 func usage(t *testing.T, args ...string) string {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "usage"))
+	code, said := runWith(t, append(args, "--help")...)
+	if code != 0 {
+		t.Fatalf("%v: %d", args, code)
+	}
+	return said
+}
+
+// runWith runs latchd and returns the exit code, and what it said on standard error.
+func runWith(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "said"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stderr := os.Stderr
 	os.Stderr = f
-	code := run(append(args, "--help"))
+	code := run(args)
 	os.Stderr = stderr
-	if err := f.Close(); err != nil || code != 0 {
-		t.Fatalf("%v: %d, %v", args, code, err)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(f.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(raw)
+	return code, string(raw)
 }
 
 var (

@@ -26,6 +26,13 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return err
 	}
 	defer around.stop()
+	strange, err := notHere(o.nodeIPs)
+	if err != nil {
+		log.Warn("--node-ip is not checked", "error", err)
+	}
+	for _, ip := range strange {
+		log.Warn("no interface of this node has this --node-ip: right only if the node is known by an address that others translate", "address", ip)
+	}
 	release, err := stayAlone(o.stateDir)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"shared/enforce":    {"bpf", "shared/attach", "shared/rules", "shared/pins", "shared/state", "shared/lock", "shared/identity", "shared/policy"},
 	"shared/foreign":    {"shared/attach", "shared/pins"},
 	"shared/cleanup":    {"shared/attach", "shared/enforce", "shared/identity", "shared/lock", "shared/pins", "shared/state"},
-	"shared/view":       {"bpf", "shared/attach", "shared/foreign", "shared/rules", "shared/pins", "shared/state", "shared/identity", "shared/policy"},
+	"shared/view":       {"bpf", "shared/attach", "shared/foreign", "shared/rules", "shared/pins", "shared/state", "shared/lock", "shared/identity", "shared/policy"},
 	"plugin":            {"bpf", "shared"},
 	"cmd/latch":         {"plugin", "shared"},
 	"cmd/latchd/world":  {"shared/identity", "shared/policy", "cmd/latchd/apis"},

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -29,7 +30,7 @@ func run() int {
 	var opts runner.Options
 	out := printer{to: os.Stdout}
 	only := flag.String("run", "", "play only scenarios whose id matches this regular `expression`")
-	flag.IntVar(&opts.Parallel, "parallel", 8, "number of nodes that play at the same time")
+	flag.IntVar(&opts.Parallel, "parallel", 4*runtime.NumCPU(), "number of nodes that play at the same time; they wait most of the time")
 	flag.DurationVar(&opts.Settle, "settle", 700*time.Millisecond, "judge no step earlier than this after its feed")
 	flag.DurationVar(&opts.Patience, "patience", 8*time.Second, "a step that is not right by then is wrong")
 	flag.BoolVar(&opts.Spread, "spread", false, "feed one file per object instead of one file per step")

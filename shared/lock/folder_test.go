@@ -17,7 +17,17 @@ func TestFolder(t *testing.T) {
 	if _, err := lock.Folder(dir); !errors.Is(err, lock.ErrHeld) {
 		t.Errorf("held: got %v, want ErrHeld", err)
 	}
+	for path, want := range map[string]bool{dir: true, dir + "/none": false, t.TempDir(): false} {
+		for range 2 { // it leaves nothing held
+			if held, err := lock.FolderHeld(path); err != nil || held != want {
+				t.Errorf("%s: held %v, %v, want %v", path, held, err, want)
+			}
+		}
+	}
 	release()
+	if held, err := lock.FolderHeld(dir); err != nil || held {
+		t.Errorf("released: held %v, %v", held, err)
+	}
 	again, err := lock.Folder(dir)
 	if err != nil {
 		t.Fatalf("released: %v", err)

@@ -2,6 +2,18 @@
 // near is near enough is for who asks.
 package near
 
+// Word is the known word that a mistyped one is likely meant to be: of those with a mistake in each three
+// letters at most, the nearest. Empty if none is that near.
+func Word(word string, known []string) string {
+	best, least := "", len(word)/3+1
+	for _, k := range known {
+		if d := Distance(word, k, 2); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
 // Distance is how many bytes have to be put in, taken out or replaced to make one word the other. To swap two
 // neighbours costs swap; 2 is no cheaper than to replace both.
 func Distance(a, b string, swap int) int {

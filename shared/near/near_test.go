@@ -25,3 +25,12 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestWord(t *testing.T) {
+	known := []string{"install", "uninstall", "ab"}
+	for word, want := range map[string]string{"instal": "install", "unistall": "uninstall", "install": "install", "run": "", "ac": "", "": ""} {
+		if got := Word(word, known); got != want {
+			t.Errorf("%q: got %q, want %q", word, got, want)
+		}
+	}
+}

@@ -18,12 +18,18 @@ type Report struct {
 	Interfaces  int       `json:"interfaces"`
 	Slots       int       `json:"slots"` // whose rules were read and compared with their hash
 	Problems    []Problem `json:"problems"`
+	Watcher     Watcher   `json:"watcher"`
 }
 
 // Audit compares everything that is recorded with the kernel, and looks for what no record knows. It
 // changes nothing.
 func (n *Node) Audit() (Report, error) {
 	r := Report{Problems: []Problem{}}
+	var s Status
+	if err := n.watcher(&s); err != nil {
+		r.add(KindWatcher, "", "%v", err)
+	}
+	r.Watcher = s.Watcher
 	pods, unreadable := n.Pods()
 	if unreadable != nil {
 		r.add(KindRecord, "", "%v", unreadable)

@@ -50,14 +50,18 @@ func (n *Node) differs(e end) []string {
 	for _, p := range e.pod.Pending {
 		all = append(all, fmt.Sprintf("%s: policy %s selects it, and what it allows is not known yet", e.Pod, p))
 	}
-	said, err := n.store.ReadStatus()
-	if err != nil {
+	var s Status
+	err := n.watcher(&s)
+	w := s.Watcher
+	switch {
+	case err != nil || w.Spoke == nil:
 		return append(all, "latchd has not spoken: policy may have changed since the rules were written")
+	case w.Stopped:
+		all = append(all, "latchd does not run: policy may have changed since")
+	case !w.Running:
+		all = append(all, fmt.Sprintf("latchd is silent for %s: policy may have changed since", time.Since(*w.Spoke).Abs().Round(time.Second)))
 	}
-	if silent := time.Since(said.UpdatedAt).Abs(); silent > silence {
-		all = append(all, fmt.Sprintf("latchd is silent for %s: policy may have changed since", silent.Round(time.Second)))
-	}
-	for _, p := range said.Problems {
+	for _, p := range w.Problems {
 		if p.Object == "identifier "+e.pod.Identifier {
 			all = append(all, fmt.Sprintf("%s: newer rules are not in the kernel: %s", e.Pod, p.Message))
 		}

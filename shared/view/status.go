@@ -7,6 +7,7 @@ import (
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/attach"
+	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/pins"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -26,8 +27,9 @@ type Status struct {
 
 // Watcher is what latchd said of itself last. Enforcement does not depend on it.
 type Watcher struct {
-	Running  bool            `json:"running"` // it has spoken within the last seconds
-	Ready    bool            `json:"ready"`   // and all of the node is as policy says
+	Running  bool            `json:"running"`           // it is there, and has spoken within the last seconds
+	Stopped  bool            `json:"stopped,omitempty"` // its process is not there
+	Ready    bool            `json:"ready"`             // and all of the node is as policy says
 	Message  string          `json:"message,omitempty"`
 	Spoke    *time.Time      `json:"spoke,omitempty"` // when; none = never
 	Problems []state.Problem `json:"problems,omitempty"`
@@ -67,12 +69,21 @@ func (n *Node) watcher(s *Status) error {
 	}
 	s.Node, s.Mode = said.Node, said.Mode
 	s.Watcher = Watcher{Ready: said.Ready, Message: said.Message, Spoke: &said.UpdatedAt, Problems: said.Problems}
-	s.Watcher.Running = time.Since(said.UpdatedAt).Abs() < silence
-	if !s.Watcher.Running {
-		s.Watcher.Ready = false
-		if said.Ready {
-			s.Watcher.Message = "what it left stays in force"
-		}
+	held, err := lock.FolderHeld(n.store.Dir())
+	if err != nil {
+		return err
 	}
+	w := &s.Watcher
+	w.Stopped = !held
+	w.Running = held && time.Since(said.UpdatedAt).Abs() < silence
+	switch {
+	case w.Running:
+		return nil
+	case w.Stopped && !said.Stopped && said.Node != "": // without a name latchd has not come yet
+		w.Message = "it ended without a word; what it left stays in force"
+	case said.Ready:
+		w.Message = "what it left stays in force"
+	}
+	w.Ready = false
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/view"
 )
@@ -121,6 +122,8 @@ func TestLatchd(t *testing.T) {
 		level Level
 		want  string
 	}{
+		{"gone without a word", state.Status{Ready: true, Node: "n1", UpdatedAt: time.Now()}, Fail, "does not run: it ended without a word"},
+		{"stopped", state.Status{Stopped: true, Node: "n1", Message: "was stopped", UpdatedAt: time.Now()}, Fail, "does not run: was stopped"},
 		{"ready", state.Status{Ready: true, Mode: "strict", UpdatedAt: time.Now()}, OK, "strict"},
 		{"behind", state.Status{Message: "one pod to go", UpdatedAt: time.Now()}, Fail, "one pod to go"},
 		{"down", state.Status{Ready: true, UpdatedAt: time.Now().Add(-time.Hour)}, Fail, "silent"},
@@ -132,7 +135,22 @@ func TestLatchd(t *testing.T) {
 			if err := state.New(o.StateDir).WriteStatus(test.said); err != nil {
 				t.Fatal(err)
 			}
+			if test.said.Node == "" { // the others have gone
+				release, err := lock.Folder(o.StateDir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer release()
+			}
 			wantFinding(t, examine(t, o), test.level, test.want)
+			if test.said.Node == "" {
+				return
+			}
+			for _, f := range examine(t, o) {
+				if f.Check == "latchd" && !strings.HasPrefix(f.Fix, "start it") {
+					t.Errorf("advice for a latchd that does not run: %+v", f)
+				}
+			}
 		})
 	}
 }

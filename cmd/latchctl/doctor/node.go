@@ -78,6 +78,8 @@ func (x *exam) latchd() {
 		x.add(Fail, check, "start it", "has never run here, or with another --state-dir than %s", x.StateDir)
 	case time.Until(*w.Spoke) > 5*time.Second:
 		x.add(Fail, check, "set the clock", "spoke %s in the future: the clock was set back", time.Until(*w.Spoke).Round(time.Second))
+	case w.Stopped:
+		x.add(Fail, check, "start it: what is in force stays, and does not change", "does not run: %s", w.Message)
 	case !w.Running:
 		x.add(Fail, check, "start it: what is in force stays, and does not change", "silent for %s", time.Since(*w.Spoke).Round(time.Second))
 	case !w.Ready:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -21,6 +22,11 @@ import (
 func newNode(t *testing.T) Options {
 	t.Helper()
 	o := Options{Bpffs: t.TempDir(), StateDir: t.TempDir(), Version: "1.2.3"}
+	release, err := lock.Folder(o.StateDir) // it is latchd that serves the page
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
 	s := state.New(o.StateDir)
 	id := identity.Of("shop", map[string]string{"app": "db"})
 	flows := filepath.Join(t.TempDir(), "flows.log")

@@ -328,9 +328,29 @@ func TestOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	good.File = "/proc/no/such/flow.log"
-	if _, err := Open(good, state.Store{}, nil, slog.New(slog.DiscardHandler)); err == nil {
+	open := func(file string) error {
+		good.File = file
+		l, err := Open(good, state.Store{}, nil, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = l.out.Close()
+		}
+		return err
+	}
+	if open("/proc/no/flow.log") == nil {
 		t.Error("a file that cannot be made is no error")
+	}
+	// Its folder is made, a path of several is mistyped.
+	dir := t.TempDir()
+	for _, file := range []string{dir + "/latch/flow.log", dir + "/latch/again.log"} {
+		if err := open(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := open(dir + "/lgo/latch/flow.log"); err == nil || !strings.Contains(err.Error(), dir+"/lgo does not exist") {
+		t.Errorf("two folders that are not there: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("made %v, %v", left, err)
 	}
 }
 

@@ -53,7 +53,10 @@ func (o Options) open() (io.WriteCloser, error) {
 	if o.File == Stdout {
 		return keepOpen{os.Stdout}, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(o.File), 0o750); err != nil {
+	// Only its own folder: with more missing, the path is probably mistyped.
+	if err := os.Mkdir(filepath.Dir(o.File), 0o750); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--flow-log %s: folder %s does not exist", o.File, filepath.Dir(filepath.Dir(o.File)))
+	} else if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("open flow log: %w", err)
 	}
 	f, err := os.OpenFile(o.File, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
