@@ -122,6 +122,33 @@ type daemon struct {
 
 	mu       sync.Mutex
 	problems []apis.Problem
+	places   map[string]written // of objects in a policy directory
+}
+
+// written is where an object is written.
+type written struct {
+	file string
+	line int
+}
+
+func placesOf(s policydir.Snapshot) map[string]written {
+	places := make(map[string]written, len(s.Objects))
+	for name, f := range s.Files {
+		for _, o := range f.Objects {
+			if at, twice := places[o.Ref.String()]; !twice || name < at.file { // the first one counts
+				places[o.Ref.String()] = written{name, o.Line}
+			}
+		}
+	}
+	return places
+}
+
+// placed completes a problem with an object by where the object is written.
+func placed(p apis.Problem, places map[string]written) apis.Problem {
+	if at, ok := places[p.Object]; ok && p.File == "" {
+		p.File, p.Line = at.file, at.line
+	}
+	return p
 }
 
 func (d *daemon) run(ctx context.Context) error {
@@ -190,8 +217,9 @@ func (directory) failed(state.Failure) {}
 // deliver takes over the policy directory's content.
 func (d *daemon) deliver(s policydir.Snapshot) {
 	ids := d.world.Replace(s.Objects)
+	places := placesOf(s)
 	d.mu.Lock()
-	d.problems = s.Problems
+	d.problems, d.places = s.Problems, places
 	d.mu.Unlock()
 	d.reconciler.SetUnread(s.Unread)
 	d.once.Do(func() {
@@ -269,9 +297,10 @@ func whereOf(p apis.Problem) string {
 func (d *daemon) status() state.Status {
 	st := state.Status{Ready: true, Node: d.opts.nodeName, Mode: d.opts.mode, UpdatedAt: time.Now()}
 	d.mu.Lock()
-	problems := append([]apis.Problem(nil), d.problems...)
+	problems, places := append([]apis.Problem(nil), d.problems...), d.places
 	d.mu.Unlock()
 	for _, p := range append(problems, d.world.Problems()...) {
+		p = placed(p, places)
 		st.Problems = append(st.Problems, state.Problem{Object: whereOf(p), Field: p.Field, Message: p.Message})
 	}
 	st.Problems = append(st.Problems, d.around.problems()...)
@@ -286,7 +315,7 @@ func (d *daemon) status() state.Status {
 	others := st.Ready // what follows is about single pods: it must not keep the others from being started
 	for id, err := range d.reconciler.Errors() {
 		st.Ready, st.Message = false, "some identifiers are not up to date"
-		st.Problems = append(st.Problems, state.Problem{Object: "identifier " + string(id), Message: err.Error()})
+		st.Problems = append(st.Problems, state.Problem{Object: "identifier " + string(id), Message: fmt.Sprintf("%s: %v", d.reconciler.PodsOf(id), err)})
 	}
 	if reason := d.observation.monitor.Reason(); st.Ready && reason != "" {
 		st.Ready, st.Message = false, reason

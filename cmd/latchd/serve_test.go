@@ -1,9 +1,15 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/policydir"
+	"github.com/latch-cni/latch/cmd/latchd/world"
 )
 
 func TestWhereOf(t *testing.T) {
@@ -22,5 +28,46 @@ func TestWhereOf(t *testing.T) {
 		if have := whereOf(tt.problem); have != tt.want {
 			t.Errorf("%+v: have %q, want %q", tt.problem, have, tt.want)
 		}
+	}
+}
+
+// What is wrong with an object is told with its file and line, also what is found only when it is used.
+func TestProblemsNameFileAndLine(t *testing.T) {
+	dir := t.TempDir()
+	const endpoint = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: networking.k8s.aws/v1alpha1
+kind: PolicyEndpoint
+metadata: {namespace: shop, name: db-1}
+spec:
+  policyRef: {name: db, namespace: shop}
+  podIsolation: [Ingress]
+  ingress:
+  - {cidr: 10.0.0.0/40}
+  - {cidr: 10.0.0.0/8, ports: [{port: 70000}]}
+`
+	for _, name := range []string{"a.yaml", "z.yaml"} { // the first counts
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(endpoint), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := policydir.NewReader(dir)
+	if _, err := r.Read(); err != nil {
+		t.Fatal(err)
+	}
+	s := r.Snapshot()
+	w := world.New(world.Options{})
+	w.Replace(s.Objects)
+	var got []string
+	for _, p := range w.Problems() {
+		got = append(got, placed(p, placesOf(s)).String())
+	}
+	want := []string{`a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[0].cidr: "10.0.0.0/40" is no block of addresses`,
+		"a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[1].ports[0].port: 70000 is not in 0..65535"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }

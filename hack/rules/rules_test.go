@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"shared/view":       {"bpf", "shared/attach", "shared/foreign", "shared/rules", "shared/pins", "shared/state", "shared/lock", "shared/identity", "shared/policy"},
 	"plugin":            {"bpf", "shared"},
 	"cmd/latch":         {"plugin", "shared"},
-	"cmd/latchd/world":  {"shared/identity", "shared/policy", "cmd/latchd/apis"},
+	"cmd/latchd/world":  {"shared/identity", "shared/policy", "shared/near", "cmd/latchd/apis"},
 	"cmd/latchd/apis":   {},
 	"cmd/latchd/source": {"cmd/latchd/apis", "cmd/latchd/world"},
 }

@@ -7,7 +7,7 @@ package near
 func Word(word string, known []string) string {
 	best, least := "", len(word)/3+1
 	for _, k := range known {
-		if d := Distance(word, k, 2); d < least {
+		if d := Distance(word, k, 1); d < least {
 			best, least = k, d
 		}
 	}

@@ -2,7 +2,8 @@
 // was meant. It serves people (latchctl) and whatever else wants to show the node's state.
 //
 // It stands beside the write path, never in it. Pins are opened for reading, the memory-mapped arrays
-// are mapped for reading, no lock is taken and no file changes. So it works with latchd down and
+// are mapped for reading, no lock is taken but latchd's own, for an instant, to see that latchd holds
+// it, and no file changes. So it works with latchd down and
 // with a writer at work, and it works when objects are missing: what is missing is a finding.
 //
 // Invariants: the kernel's answer goes before the record's; where the two differ, both are told

@@ -4,7 +4,8 @@
 // Files may be created, edited in place, replaced by rename, deleted, or swapped by a symbolic link, of
 // a file, of the directory, or of ..data as Kubernetes does it for volumes. Events only say that it is
 // time to look: every look reads all files, and a slow periodic one finds what no event told, such as an
-// edit behind a symbolic link. Names that start with a dot and subdirectories are passed over.
+// edit behind a symbolic link. Names that start with a dot and subdirectories are passed over;
+// a subdirectory with manifests in it is a problem of the snapshot.
 //
 // Nothing is lost by a mistake:
 //   - Of a file that cannot be read, or is cut to nothing (which is also how writing in place starts),

@@ -45,6 +45,7 @@ type Snapshot struct {
 type Reader struct {
 	dir    string
 	files  map[string]*file
+	passed []string // folders with manifests that nobody reads
 	looked bool
 }
 
@@ -63,10 +64,12 @@ func NewReader(dir string) *Reader {
 // Read looks at all files and says whether anything differs from the last look. On an error nothing
 // has changed.
 func (r *Reader) Read() (changed bool, err error) {
-	names, err := list(r.dir)
+	names, passed, err := list(r.dir)
 	if err != nil {
 		return false, fmt.Errorf("read policy directory: %w", err)
 	}
+	changed = !slices.Equal(passed, r.passed)
+	r.passed = passed
 	for name := range r.files {
 		if _, there := slices.BinarySearch(names, name); !there { // sorted by list
 			delete(r.files, name)
@@ -174,6 +177,9 @@ func (r *Reader) Snapshot() Snapshot {
 		s.Problems = append(s.Problems, problems...)
 		s.Problems = append(s.Problems, state.Ignored...)
 	}
+	for _, name := range r.passed {
+		s.Problems = append(s.Problems, apis.Problem{File: name + "/", Message: "is a folder: the manifests in it are not read"})
+	}
 	return s
 }
 
@@ -186,19 +192,30 @@ func (r *Reader) names() []string {
 	return names
 }
 
-// list returns the names that can be manifests, sorted.
-func list(dir string) ([]string, error) {
+// list returns the names that can be manifests, and those of folders that hold some, sorted.
+func list(dir string) (names, folders []string, _ error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var names []string
 	for _, e := range entries {
 		if isManifest(e.Name()) {
 			names = append(names, e.Name())
 		}
+		if !strings.HasPrefix(e.Name(), ".") && !e.Type().IsRegular() && hasManifest(filepath.Join(dir, e.Name())) {
+			folders = append(folders, e.Name())
+		}
 	}
-	return names, nil
+	return names, folders, nil
+}
+
+// hasManifest tells whether a path is a folder with a manifest in it.
+func hasManifest(path string) bool {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return false
+	}
+	entries, _ := os.ReadDir(path) // what cannot be read would not be either
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() && isManifest(e.Name()) })
 }
 
 func isManifest(name string) bool {

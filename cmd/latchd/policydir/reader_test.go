@@ -1,6 +1,7 @@
 package policydir
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,6 +88,24 @@ func TestReader(t *testing.T) {
 					t.Fatal(err)
 				}
 			}},
+		}},
+		{name: "a folder with manifests is told", steps: []step{
+			{name: "empty folder", same: true, do: func(t *testing.T, dir string) {
+				if err := errors.Join(os.Mkdir(filepath.Join(dir, "team"), 0o755), os.Mkdir(filepath.Join(dir, ".git"), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+				write(t, dir, ".git/a.yaml", namespace("a"))
+				write(t, dir, "team/README", "")
+			}},
+			{name: "manifest", do: put("team/a.yaml", namespace("a")), problems: []string{"team/: is a folder: the manifests in it are not read"}},
+			{name: "nothing", do: nothing, problems: []string{"team/: "}, same: true},
+			{name: "a link to it, and a file", do: func(t *testing.T, dir string) {
+				if err := os.Symlink("team", filepath.Join(dir, "b")); err != nil {
+					t.Fatal(err)
+				}
+				write(t, dir, "a.yaml", namespace("c"))
+			}, objects: []string{"c"}, problems: []string{"b/: is a folder", "team/: is a folder"}},
+			{name: "emptied", do: remove("team/a.yaml"), objects: []string{"c"}},
 		}},
 		{name: "a broken document keeps its object and no other", steps: []step{
 			{name: "good", do: put("a.yaml", docs(labelled("a", "1"), labelled("b", "1"))), objects: []string{"a=1", "b=1"}},

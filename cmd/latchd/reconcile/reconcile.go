@@ -33,6 +33,7 @@ type Reconciler struct {
 	observer Observer
 	unread   unread
 	unseen   unseen
+	told     told
 
 	mu   sync.Mutex
 	pods map[podKey]publication // where each local pod was published last
@@ -116,10 +117,11 @@ func (r *Reconciler) next(ctx context.Context) bool {
 		return false
 	}
 	if err != nil {
-		r.log.Error("reconcile", "identifier", id, "error", err, "retries", r.queue.NumRequeues(id))
+		r.tellFailure(id, err)
 		r.queue.AddRateLimited(id)
 		return true
 	}
+	r.told.forget(id)
 	r.queue.Forget(id)
 	return true
 }

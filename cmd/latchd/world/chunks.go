@@ -21,6 +21,7 @@ type chunk struct {
 	selector *selector // the copy that may be out of date, nil if it does not parse
 	listed   map[podName]string
 	local    []podName // of listed, those on this node
+	lists    bool      // it lists a pod of its own namespace, on whatever node
 	problems []apis.Problem
 }
 

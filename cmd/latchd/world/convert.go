@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,7 @@ func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Option
 		c.report("spec.podSelector", "%v", err)
 	}
 	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
+	out.lists = slices.ContainsFunc(o.Spec.PodSelectorEndpoints, func(p v1alpha1.PodEndpoint) bool { return p.Namespace == o.Namespace })
 	out.problems = c.done()
 	return out
 }

@@ -107,6 +107,9 @@ func (w *World) Problems() []apis.Problem {
 			})
 		}
 	}
+	if !w.opts.PodsComplete && !w.synced.IsZero() {
+		out = append(out, w.nowhere()...)
+	}
 	slices.SortFunc(out, apis.Problem.Compare)
 	return slices.Compact(out)
 }
