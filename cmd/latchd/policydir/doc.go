@@ -3,8 +3,8 @@
 //
 // Files may be created, edited in place, replaced by rename, deleted, or swapped by a symbolic link, of
 // a file, of the directory, or of ..data as Kubernetes does it for volumes. Events only say that it is
-// time to look: every look reads all files, and a slow periodic one finds what no event told, such as an
-// edit behind a symbolic link. Names that start with a dot and subdirectories are passed over;
+// time to look: every look asks about all files, and a slow periodic one reads them all and finds what no event
+// told, such as an edit behind a symbolic link. Names that start with a dot and subdirectories are passed over;
 // a subdirectory with manifests in it is a problem of the snapshot.
 //
 // Nothing is lost by a mistake:
@@ -16,7 +16,7 @@
 //   - Of an object in two files the one in the lexically first file counts.
 //
 // Each of these is in the problems of the snapshot. Only a deleted file, or a well-formed file without
-// the object, takes an object away. A file written in place is read once no event came for 20 ms; of a
+// the object, takes an object away. A file written in place is read once it was not written for 20 ms; of a
 // writer that pauses longer, the first half may be taken for the whole: rename is safe.
 //
 // Objects of unchanged files keep their pointers from snapshot to snapshot, so that a consumer finds

@@ -1,24 +1,18 @@
 package policydir
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/manifest"
 )
-
-// maxSize bounds a file: in YAML, its tree takes up to 170 times as much memory. A policy of 100,000 peers
-// with ports takes half of this.
-const maxSize = 16 << 20
 
 // FileState is what one file contributes.
 type FileState struct {
@@ -43,13 +37,20 @@ type Snapshot struct {
 // Reader reads the directory again and again, and remembers the last good version of each file. It is
 // not safe for concurrent use.
 type Reader struct {
-	dir    string
-	files  map[string]*file
-	passed []string // folders with manifests that nobody reads
-	looked bool
+	dir     string
+	files   map[string]*file
+	passed  []string // folders with manifests that nobody reads
+	looked  bool
+	calm    time.Duration        // a file that was written later is not read yet, up to patience
+	waiting map[string]time.Time // files that were not read for that, since when
 }
 
+// patience bounds how long a file that is written in place again and again is not read.
+const patience = time.Second
+
 type file struct {
+	stamp  stamp             // before it was last read
+	sure   bool              // no change can have left the stamp as it was
 	sum    [sha256.Size]byte // of what was last read
 	unread bool              // broken since the first look
 	err    string            // of the last read
@@ -58,12 +59,14 @@ type file struct {
 
 // NewReader returns a Reader that has read nothing yet.
 func NewReader(dir string) *Reader {
-	return &Reader{dir: dir, files: map[string]*file{}}
+	return &Reader{dir: dir, files: map[string]*file{}, waiting: map[string]time.Time{}}
 }
 
-// Read looks at all files and says whether anything differs from the last look. On an error nothing
-// has changed.
-func (r *Reader) Read() (changed bool, err error) {
+// Read reads all files and says whether anything differs from the last look. On an error nothing has changed.
+func (r *Reader) Read() (changed bool, err error) { return r.read(true) }
+
+// read is Read. Unless it is to be thorough, it passes over files that look as they did.
+func (r *Reader) read(thorough bool) (changed bool, err error) {
 	names, passed, err := list(r.dir)
 	if err != nil {
 		return false, fmt.Errorf("read policy directory: %w", err)
@@ -76,29 +79,55 @@ func (r *Reader) Read() (changed bool, err error) {
 			changed = true
 		}
 	}
+	waiting := r.waiting
+	r.waiting = map[string]time.Time{}
 	for _, name := range names {
-		f := r.files[name]
-		data, sum, err := readFile(filepath.Join(r.dir, name), f.known())
-		switch {
-		case errors.Is(err, errNotAFile):
-			if f != nil {
-				delete(r.files, name)
-				changed = true
-			}
-			continue
-		case errors.Is(err, errSame), err != nil && f != nil && f.err == err.Error():
-			continue
-		case f == nil:
-			f = &file{}
-			r.files[name] = f
+		since, waits := waiting[name]
+		if !waits {
+			since = time.Now()
 		}
-		f.update(name, data, err)
-		f.sum = sum
-		f.unread = f.state.Broken && (f.unread || !r.looked)
-		changed = true
+		changed = r.readOne(name, since, thorough) || changed
 	}
 	r.looked = true
 	return changed, nil
+}
+
+// readOne reads a file that has waited for calm since a time, and says whether it differs from the last look.
+func (r *Reader) readOne(name string, since time.Time, thorough bool) bool {
+	f, path := r.files[name], filepath.Join(r.dir, name)
+	s, err := stampOf(path)
+	if err == nil {
+		switch {
+		case !thorough && f != nil && f.err == "" && f.sure && f.stamp == s:
+			return false
+		case r.looked && s.age() >= 0 && s.age() < r.calm && time.Since(since) < patience:
+			r.waiting[name] = since
+			return false
+		}
+	}
+	sure := s.isOld()
+	var data []byte
+	var sum [sha256.Size]byte
+	if err == nil {
+		data, sum, err = readFile(path, s.size, f.known())
+	}
+	switch {
+	case errors.Is(err, errNotAFile):
+		delete(r.files, name)
+		return f != nil
+	case errors.Is(err, errSame):
+		f.stamp, f.sure = s, sure
+		return false
+	case err != nil && f != nil && f.err == err.Error():
+		return false
+	case f == nil:
+		f = &file{}
+		r.files[name] = f
+	}
+	f.update(name, data, err)
+	f.stamp, f.sure, f.sum = s, sure, sum
+	f.unread = f.state.Broken && (f.unread || !r.looked)
+	return true
 }
 
 // known is the digest of what a file is known to hold, nil if nothing is.
@@ -227,66 +256,4 @@ func isManifest(name string) bool {
 		return true
 	}
 	return false
-}
-
-// errNotAFile means that there is nothing to read and nothing to complain about.
-var errNotAFile = errors.New("is not a file")
-
-// errSame means that a file holds what it is known to hold.
-var errSame = errors.New("has not changed")
-
-// readFile reads a regular file, through symbolic links, and returns its digest as well. One with the known
-// digest, nil for none, is not kept in memory: every look reads all files. A name that is gone since the
-// directory was listed is not a file; a symbolic link to nowhere is an error, since somebody put it there.
-func readFile(path string, known *[sha256.Size]byte) (data []byte, sum [sha256.Size]byte, err error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, sum, errNotAFile
-		}
-		return nil, sum, errors.New("is a symbolic link to a file that does not exist")
-	}
-	if err != nil {
-		return nil, sum, reason(err)
-	}
-	if info.IsDir() {
-		return nil, sum, errNotAFile
-	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
-		return nil, sum, errors.New("is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, sum, reason(err)
-	}
-	defer func() { _ = f.Close() }()
-	if known != nil {
-		h := sha256.New()
-		if _, err := io.Copy(h, io.LimitReader(f, maxSize+1)); err != nil {
-			return nil, sum, reason(err)
-		}
-		if *known == [sha256.Size]byte(h.Sum(nil)) {
-			return nil, sum, errSame
-		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, sum, reason(err)
-		}
-	}
-	text := bytes.NewBuffer(make([]byte, 0, min(info.Size(), maxSize)+bytes.MinRead))
-	if _, err := text.ReadFrom(io.LimitReader(f, maxSize+1)); err != nil {
-		return nil, sum, reason(err)
-	}
-	if text.Len() > maxSize {
-		return nil, sum, fmt.Errorf("is longer than %d bytes", maxSize)
-	}
-	return text.Bytes(), sha256.Sum256(text.Bytes()), nil
-}
-
-// reason leaves the path out of an error: problems name the file already.
-func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return fmt.Errorf("%s: %w", path.Op, path.Err)
-	}
-	return err
 }

@@ -16,7 +16,7 @@ import (
 // Options of Watch. The zero value of each means its default.
 type Options struct {
 	Debounce time.Duration // quiet time after an event before reading, default 20 ms
-	Longest  time.Duration // a busy directory is read at least this often, default 1 s
+	Longest  time.Duration // a busy directory is read at least this often, default 200 ms
 	Rescan   time.Duration // read without any event, default 2 s
 	Log      *slog.Logger  // default slog.Default()
 }
@@ -26,7 +26,7 @@ func (o Options) withDefaults() Options {
 		o.Debounce = 20 * time.Millisecond
 	}
 	if o.Longest <= 0 {
-		o.Longest = time.Second
+		o.Longest = 200 * time.Millisecond
 	}
 	if o.Rescan <= 0 {
 		o.Rescan = 2 * time.Second
@@ -46,6 +46,7 @@ func Watch(ctx context.Context, dir string, opts Options, deliver func(Snapshot)
 		return fmt.Errorf("read policy directory: %w", err)
 	}
 	w := watcher{opts: opts.withDefaults(), dir: dir, reader: NewReader(dir), deliver: deliver}
+	w.reader.calm = w.opts.Debounce
 	if _, err := w.reader.Read(); err != nil {
 		return err
 	}
@@ -125,7 +126,9 @@ func (w *watcher) run(ctx context.Context) {
 	calm := time.NewTimer(time.Hour)
 	calm.Stop()
 	defer calm.Stop()
+	overdue := false // a rescan
 	for {
+		thorough := true
 		select {
 		case <-ctx.Done():
 			return
@@ -141,14 +144,21 @@ func (w *watcher) run(ctx context.Context) {
 		case err := <-errs: // also when events were lost: look now
 			w.opts.Log.Warn("watch policy directory", "dir", w.dir, "error", err)
 		case <-calm.C:
+			thorough = overdue
 		case <-rescan.C:
 			if !first.IsZero() {
+				overdue = true
 				continue // a look is due anyway; a rescan must not cut the calm short
 			}
 		}
 		first = time.Time{}
 		calm.Stop()
-		w.look()
+		overdue = false
+		w.look(thorough)
+		if len(w.reader.waiting) > 0 {
+			first = time.Now()
+			calm.Reset(w.opts.Debounce)
+		}
 	}
 }
 
@@ -161,9 +171,9 @@ func (w *watcher) concerns(e fsnotify.Event) bool {
 	return filepath.Dir(e.Name) == w.dir || e.Name == w.dir
 }
 
-func (w *watcher) look() {
+func (w *watcher) look(thorough bool) {
 	w.follow()
-	changed, err := w.reader.Read()
+	changed, err := w.reader.read(thorough)
 	if changed || problemOf(err) != w.problem {
 		w.hand(err)
 	}
