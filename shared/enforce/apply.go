@@ -326,6 +326,9 @@ func (a *application) recordIdentifier() error {
 
 // same tells whether the record says already what it would be made to say.
 func (a *application) same() bool {
+	if a.rec.Create.Hash != a.old.Create.Hash || a.rec.Running.Hash != a.old.Running.Hash {
+		return false
+	}
 	was, err := json.Marshal(a.old)
 	if err != nil {
 		return false

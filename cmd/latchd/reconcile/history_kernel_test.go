@@ -63,9 +63,11 @@ func newHistoryKernel(t *testing.T, h *history) *historyKernel {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = slots.Close() })
 	if k.pods, err = bpf.MapArray[bpf.PodState](maps["pod_state"]); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = k.pods.Close() })
 	if k.tables, err = rules.NewTables(maps, slots); err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,15 @@ func (r *Reconciler) noteChange(ids []identity.Identifier) {
 	}
 }
 
+// hasChanged tells whether something is to be done for an identifier, other than to verify it. The queue
+// calls it under its own lock.
+func (r *Reconciler) hasChanged(id identity.Identifier) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.progress.changed[id]
+	return ok
+}
+
 func (r *Reconciler) begin(id identity.Identifier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,9 +120,10 @@ type Progress struct {
 
 // Progress tells how far the reconciler is. Safe to call at any time.
 func (r *Reconciler) Progress() Progress {
+	queue := r.queue.Len() // before the lock, which the queue takes
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := Progress{Adopted: r.progress.adopted && len(r.progress.adopting) == 0, Queue: r.queue.Len(), Audited: r.progress.audited}
+	p := Progress{Adopted: r.progress.adopted && len(r.progress.adopting) == 0, Queue: queue, Audited: r.progress.audited}
 	for _, changed := range r.progress.changed {
 		p.Oldest = max(p.Oldest, time.Since(changed))
 	}

@@ -57,17 +57,21 @@ type publication struct {
 
 // New makes a reconciler; Run starts it.
 func New(w *world.World, e *enforce.Enforcer, log *slog.Logger) *Reconciler {
-	return &Reconciler{
+	r := &Reconciler{
 		world: w, enforcer: e, store: e.Store(), log: log,
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[identity.Identifier](20*time.Millisecond, 10*time.Second)),
-		pods:  map[podKey]publication{},
-		of:    map[identity.Identifier]map[podKey]bool{},
-		left:  map[podKey]map[identity.Identifier]bool{},
-		errs:  map[identity.Identifier]error{},
-		full:  map[identity.Identifier]bool{},
+		pods: map[podKey]publication{},
+		of:   map[identity.Identifier]map[podKey]bool{},
+		left: map[podKey]map[identity.Identifier]bool{},
+		errs: map[identity.Identifier]error{},
+		full: map[identity.Identifier]bool{},
 
 		progress: newProgress(),
 	}
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[identity.Identifier](20*time.Millisecond, 10*time.Second)
+	ordered := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[identity.Identifier]{Queue: newLanes(r.hasChanged)})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[identity.Identifier]{Queue: ordered})
+	r.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[identity.Identifier]{DelayingQueue: delaying})
+	return r
 }
 
 // Enqueue asks for identifiers to be reconciled. It never blocks.
