@@ -57,7 +57,6 @@ func run(args []string) int {
 		os.Exit(1)
 	})
 	defer ended()
-	boundGarbage()
 	log.Info("starting", "version", version, "node", opts.nodeName, "mode", opts.mode)
 	if err := serve(ctx, opts, log); err != nil && !isEnd(ctx, err) {
 		log.Error("stopped", "error", err)

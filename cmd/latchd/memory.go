@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -11,20 +10,9 @@ import (
 )
 
 const (
-	// gcPercent is how much garbage may come on top of what is alive, in percent, before it is collected. Go's
-	// default of 100 has a policy of 100,000 peers take twice its size while it is replaced.
-	gcPercent = 50
-
 	memoryPeriod = 2 * time.Second
 	memoryWorth  = 16 << 20 // so much is worth a collection
 )
-
-// boundGarbage sets how much garbage there may be, unless GOGC says it.
-func boundGarbage() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
 
 // giveMemoryBack returns to the kernel what a large change needed, when nothing is left to be done: Go by
 // itself keeps it for minutes.

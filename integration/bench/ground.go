@@ -14,7 +14,6 @@ import (
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/shared/state"
@@ -56,17 +55,6 @@ func useBinaries(dir string) error {
 		return fmt.Errorf("released binaries (make build): %w", err)
 	}
 	return os.Setenv(harness.BinariesEnv, dir)
-}
-
-// useMemory has the node's folders lie in memory, as /run does, where the records of a real node are.
-func useMemory() error {
-	const shm = "/dev/shm"
-	var fs unix.Statfs_t
-	if err := unix.Statfs(shm, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
-		fmt.Println("no tmpfs at", shm, "- records are written to", os.TempDir())
-		return nil
-	}
-	return os.Setenv("TMPDIR", shm)
 }
 
 func newGround(ctx context.Context, b *harness.Binaries) (*ground, error) {

@@ -62,7 +62,7 @@ func comparePlugins(ctx context.Context, rounds int, bin string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Remove()) }()
-	if err := useMemory(); err != nil {
+	if err := harness.UseMemory(); err != nil {
 		return err
 	}
 	g, err := newGround(ctx, b)

@@ -50,6 +50,10 @@ func run() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := harness.UseMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		return 2
+	}
 	bin, err := harness.Build(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)

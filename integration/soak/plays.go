@@ -138,7 +138,9 @@ func playCapacity(ctx context.Context, o options, r *report) error {
 		run  func() error
 	}{
 		{"100,000 peers", func() error { return capacity.Peers(ctx, o.stage(), 100_000, r.figure) }},
-		{"737 pods of 1,000 identifiers", func() error { return capacity.Pods(ctx, o.stage(), 737, 1000, r.figure) }},
+		{"737 pods of 1,000 identifiers", func() error {
+			return capacity.Pods(ctx, o.stage(), 737, 1000, capacity.Rate{PerSecond: 1000, Length: min(time.Minute, o.Length/3)}, r.figure)
+		}},
 		{"slots exhausted", func() error { return capacity.Slots(ctx, o.stage(), bpf.MaxSlots-bpf.FirstSlot, r.figure) }},
 		{"leaks", func() error { return capacity.Leaks(ctx, o.stage(), o.Length, leakPods(o.Length), r.figure) }},
 	} {

@@ -150,7 +150,7 @@ func TestCapacity(t *testing.T) {
 	if err := capacity.Peers(t.Context(), on(t), 3000, tell); err != nil {
 		t.Error(err)
 	}
-	if err := capacity.Pods(t.Context(), on(t), 12, 30, tell); err != nil {
+	if err := capacity.Pods(t.Context(), on(t), 12, 30, capacity.Rate{PerSecond: 100, Length: 2 * time.Second}, tell); err != nil {
 		t.Error(err)
 	}
 	if err := capacity.Leaks(t.Context(), on(t), 2*time.Second, 50, tell); err != nil {

@@ -101,8 +101,9 @@ func rests(ctx context.Context, s *stage.Stage, peers int, tell Figure) error {
 	return nil
 }
 
-// Pods has many identifiers prepared, starts pods, and changes the policy of all of them.
-func Pods(ctx context.Context, o stage.Options, pods, identifiers int, tell Figure) (err error) {
+// Pods has many identifiers prepared, starts pods, changes the policy of all of them, and then the policy of
+// each at a rate.
+func Pods(ctx context.Context, o stage.Options, pods, identifiers int, r Rate, tell Figure) (err error) {
 	s, err := stage.New(ctx, o)
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func Pods(ctx context.Context, o stage.Options, pods, identifiers int, tell Figu
 	}
 	slices.Sort(adds)
 	tell(fmt.Sprintf("%d pods", pods), "started in %v, ADD p50 %v, p99 %v, latchd %v", time.Since(began).Round(time.Millisecond),
-		adds[len(adds)/2].Round(time.Millisecond), adds[len(adds)*99/100].Round(time.Millisecond), u)
+		percentile(adds, 50), percentile(adds, 99), u)
 	for _, v := range []int{1, 2} {
 		policy.Version = v
 		cpu := u.CPU
@@ -160,6 +161,9 @@ func Pods(ctx context.Context, o stage.Options, pods, identifiers int, tell Figu
 			break
 		}
 	}
+	if err == nil {
+		err = rate(ctx, s, started, policy.App, identifiers, r, tell)
+	}
 	for _, p := range started {
 		_, delErr := p.Del()
 		err = errors.Join(err, delErr, p.Drop())
@@ -172,9 +176,14 @@ func expectedPods(s *stage.Stage, identifiers int, app string) []byte {
 	var all strings.Builder
 	for i := range identifiers {
 		p := harness.Pod{Namespace: stage.Namespace, Name: podName(i), UID: fmt.Sprintf("expected-%d", i)}
-		all.Write(s.Node.PodManifest(p, map[string]string{"app": app, "n": fmt.Sprint(i)}))
+		all.Write(s.Node.PodManifest(p, labelsOf(app, i)))
 	}
 	return []byte(all.String())
+}
+
+// labelsOf are those of one identifier.
+func labelsOf(app string, i int) map[string]string {
+	return map[string]string{"app": app, "n": fmt.Sprint(i)}
 }
 
 func podName(i int) string { return fmt.Sprintf("pod%d", i) }

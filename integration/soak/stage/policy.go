@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"sync"
 )
 
-// Policy is a policy of both directions that selects the pods with label app=App. Every version of it
+// Policy is a policy of both directions that selects the pods with label app=App, or others. Every version of it
 // allows the outside on port Always, and on one of the version ports; none allows port Never.
 type Policy struct {
-	App     string
+	App     string            // its name, too
+	Select  map[string]string // labels to select by in place of app=App
 	Version int
 	Peers   int // more peers beside the outside, other ones in every version
 }
@@ -28,11 +30,11 @@ func (p Policy) file() string { return "policy-" + p.App + ".json" }
 // Manifest is the policy and its endpoints, as the API server would hold them.
 func (p Policy) Manifest() []byte {
 	selector := object{"matchLabels": object{"app": p.App}}
-	meta := object{"namespace": Namespace, "name": p.App}
-	rules := []object{{"cidr": ExtAddr.String(), "ports": []object{udp(Always), udp(Versions + p.Version%16)}}}
-	for i := range p.Peers {
-		rules = append(rules, object{"cidr": peer(p.Version, i).String(), "ports": []object{udp(Always)}})
+	if p.Select != nil {
+		selector["matchLabels"] = p.Select
 	}
+	meta := object{"namespace": Namespace, "name": p.App}
+	rules := p.rules()
 	var all []byte
 	for _, o := range []object{
 		{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta,
@@ -47,6 +49,30 @@ func (p Policy) Manifest() []byte {
 		all = append(append(append(all, "---\n"...), raw...), '\n')
 	}
 	return all
+}
+
+// known are rules that were made before, by what they depend on: policies of a kind are written by the
+// thousand.
+var known sync.Map
+
+// rules are those of both directions.
+func (p Policy) rules() json.RawMessage {
+	key := [2]int{p.Version % 16, p.Peers}
+	if raw, ok := known.Load(key); ok {
+		return raw.(json.RawMessage)
+	}
+	rules := []object{{"cidr": ExtAddr.String(), "ports": []object{udp(Always), udp(Versions + p.Version%16)}}}
+	for i := range p.Peers {
+		rules = append(rules, object{"cidr": peer(p.Version, i).String(), "ports": []object{udp(Always)}})
+	}
+	raw, err := json.Marshal(rules)
+	if err != nil {
+		panic(fmt.Sprintf("stage: policy: %v", err))
+	}
+	if p.Peers < 1000 {
+		known.Store(key, json.RawMessage(raw))
+	}
+	return raw
 }
 
 func udp(port int) object { return object{"protocol": "UDP", "port": port} }
