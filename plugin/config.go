@@ -87,7 +87,7 @@ func parseConfig(stdin []byte) (*Config, error) {
 	var conf netConf
 	var errs []error
 	if err := json.Unmarshal(stdin, &conf); err != nil {
-		errs = append(errs, fmt.Errorf("decode configuration: %w", err))
+		errs = append(errs, fmt.Errorf("decode configuration: %w", wrongType(stdin, err)))
 	}
 	c := &Config{CNIVersion: conf.CNIVersion, Network: conf.Name, Disabled: conf.Disabled, rawPrevResult: conf.PrevResult}
 	c.unknown = unknownKeys(stdin)
@@ -136,7 +136,7 @@ func (c *Config) parsePrevResult(raw json.RawMessage) error {
 		CNIVersion string `json:"cniVersion"`
 	}
 	if err := json.Unmarshal(raw, &stated); err != nil {
-		return fmt.Errorf("decode prevResult: %w", err)
+		return fmt.Errorf("decode prevResult: %w", wrongType(raw, err))
 	}
 	c.prevVersion = stated.CNIVersion
 	if c.prevVersion == "" { // as results before 1.0.0 may do
@@ -144,7 +144,7 @@ func (c *Config) parsePrevResult(raw json.RawMessage) error {
 	}
 	var err error
 	if c.PrevResult, err = version.NewResult(c.CNIVersion, raw); err != nil {
-		return fmt.Errorf("could not parse prevResult: %w", err)
+		return fmt.Errorf("could not parse prevResult: %w", wrongType(raw, err))
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (c *Config) parseValid(raw json.RawMessage) error {
 	c.Valid = new([]attachmentID)
 	if err := json.Unmarshal(raw, c.Valid); err != nil {
 		c.Valid = nil
-		return fmt.Errorf("decode cni.dev/valid-attachments: %w", err)
+		return fmt.Errorf("decode cni.dev/valid-attachments: %w", wrongType(raw, err))
 	}
 	return nil
 }

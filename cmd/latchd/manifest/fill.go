@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -37,34 +36,13 @@ func fill(n *yaml.Node, o apis.Object) (leftOut []unknownField, p apis.Problem, 
 		}
 		return w.leftOut, apis.Problem{}, true
 	}
-	p = apis.Problem{Line: n.Line, Message: strings.TrimPrefix(err.Error(), "json: ")}
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		p.Field = wrong.Field
-		p.Line = w.lineOf(int(wrong.Offset))
-		p.Message = fmt.Sprintf("is of type %s, want %s", wrong.Value, typeName(wrong.Type))
+	// Once more, in steps: the decoder does not know which element of a list it is in, nor of values that
+	// read themselves where they are.
+	finder := writer{root: t, find: true}
+	if err := finder.node(n, t, 0); err == nil && finder.wrong != nil {
+		return nil, *finder.wrong, false
 	}
-	return nil, p, false
-}
-
-// typeName says what a manifest has to hold for a Go type.
-func typeName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		return "mapping"
-	case reflect.Slice, reflect.Array:
-		return "sequence"
-	case reflect.Int32, reflect.Int64, reflect.Int:
-		return "integer"
-	case reflect.Pointer:
-		return typeName(t.Elem())
-	}
-	return t.Kind().String()
-}
-
-// mark says that the JSON from an offset on comes from a line.
-type mark struct {
-	offset, line int
+	return nil, apis.Problem{Line: n.Line, Message: strings.TrimPrefix(err.Error(), "json: ")}, false
 }
 
 // writer turns a tree into JSON, and notes the fields that the type of the object does not have.
@@ -73,10 +51,11 @@ type writer struct {
 	at      []step // from the object to what is being written
 	leftOut []unknownField
 	typo    *unknownField
+	find    bool          // the first value that its type cannot take
+	wrong   *apis.Problem // that one
 
 	out    []byte
-	marks  []mark // by rising offset
-	merges int    // mappings and keys that were looked at for merging, though they may add nothing
+	merges int // mappings and keys that were looked at for merging, though they may add nothing
 }
 
 // checkSize ends the work on an object that its aliases have made too large.
@@ -87,14 +66,17 @@ func (w *writer) checkSize(n *yaml.Node) error {
 	return nil
 }
 
-// lineOf returns the line of the value that ends at, or holds, the byte before an offset.
-func (w *writer) lineOf(offset int) int {
-	i := sort.Search(len(w.marks), func(i int) bool { return w.marks[i].offset >= offset })
-	return w.marks[max(i-1, 0)].line
-}
-
 // node writes a value that is read into a type, which is nil when that is not known.
 func (w *writer) node(n *yaml.Node, t reflect.Type, depth int) error {
+	from := len(w.out)
+	err := w.value(n, t, depth)
+	if err == nil && w.find && w.wrong == nil && t != nil {
+		w.try(n, t, w.out[from:])
+	}
+	return err
+}
+
+func (w *writer) value(n *yaml.Node, t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return &lineError{n.Line, errors.New("nested too deeply")}
 	}
@@ -104,7 +86,6 @@ func (w *writer) node(n *yaml.Node, t reflect.Type, depth int) error {
 	if n.Kind == yaml.AliasNode {
 		return w.node(n.Alias, t, depth+1)
 	}
-	w.marks = append(w.marks, mark{len(w.out), n.Line})
 	switch n.Kind {
 	case yaml.MappingNode:
 		return w.mapping(n, t, depth)

@@ -83,18 +83,32 @@ func TestDecode(t *testing.T) {
 			name: "wrong type deep inside",
 			text: "---\napiVersion: networking.k8s.aws/v1alpha1\nkind: PolicyEndpoint\nmetadata:\n  name: x\nspec:\n  policyRef: {name: x}\n  ingress:\n  - cidr: 10.0.0.1\n    ports:\n    - port: 80\n    - port: eighty\n",
 			want: summary{Problems: []string{
-				"a.yaml:12: PolicyEndpoint x: spec.ingress.ports.port: is of type string, want integer",
+				"a.yaml:12: PolicyEndpoint x: spec.ingress[0].ports[1].port: is the string \"eighty\", want an integer of 32 bits",
 			}},
 		},
 		{
 			name: "mapping where a sequence belongs",
 			text: "apiVersion: networking.k8s.aws/v1alpha1\nkind: PolicyEndpoint\nmetadata:\n  name: x\n  namespace: t1\nspec:\n  policyRef: {name: x}\n  ingress:\n    cidr: 10.0.0.1\n",
-			want: summary{Problems: []string{"a.yaml:9: PolicyEndpoint t1/x: spec.ingress: is of type object, want sequence"}},
+			want: summary{Problems: []string{"a.yaml:9: PolicyEndpoint t1/x: spec.ingress: is a mapping, want a sequence"}},
+		},
+		{
+			name: "values that read themselves",
+			text: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n  creationTimestamp: yesterday\n---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: y}\n" +
+				"spec:\n  podSelector: {}\n  ingress:\n  - {}\n  - ports:\n    - port: [80]\n",
+			want: summary{Problems: []string{
+				`a.yaml:5: Pod x: metadata.creationTimestamp: is the string "yesterday", want a time like 2026-01-02T15:04:05Z`,
+				"a.yaml:15: NetworkPolicy y: spec.ingress[1].ports[0].port: is a sequence, want an integer or a string",
+			}},
+		},
+		{
+			name: "number that is too large",
+			text: "apiVersion: networking.k8s.aws/v1alpha1\nkind: PolicyEndpoint\nmetadata: {name: x}\nspec:\n  policyRef: {name: x}\n  egress:\n  - {cidr: 10.0.0.1, ports: [{port: 99999999999}]}\n",
+			want: summary{Problems: []string{"a.yaml:7: PolicyEndpoint x: spec.egress[0].ports[0].port: is the number 99999999999, want an integer of 32 bits"}},
 		},
 		{
 			name: "integer where a label belongs",
 			text: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n  labels:\n    app: a\n    rev: 7\n",
-			want: summary{Problems: []string{"a.yaml:7: Pod x: metadata.labels: is of type number, want string"}},
+			want: summary{Problems: []string{"a.yaml:7: Pod x: metadata.labels.rev: is the number 7, want a string"}},
 		},
 		{
 			name: "key twice",
@@ -160,7 +174,7 @@ func TestDecode(t *testing.T) {
 			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Pod\n  metadata: 7\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: b}\n",
 			want: summary{
 				Objects:  []string{"04 Namespace a", "10 Pod default/b"},
-				Problems: []string{"a.yaml:9: Pod: metadata: is of type number, want mapping"},
+				Problems: []string{"a.yaml:9: Pod: metadata: is the number 7, want a mapping"},
 			},
 		},
 		{
@@ -203,7 +217,7 @@ func TestDecode(t *testing.T) {
 		{
 			name: "wrong type in JSON", file: "a.json",
 			text: "{\"apiVersion\": \"v1\",\n\"kind\": \"Pod\",\n\"metadata\": {\"name\": \"a\",\n\"labels\": {\"a\":\n true}}}",
-			want: summary{Problems: []string{"a.json:5: Pod a: metadata.labels: is of type bool, want string"}},
+			want: summary{Problems: []string{"a.json:5: Pod a: metadata.labels.a: is true, want a string"}},
 		},
 	}
 	for _, tt := range tests {
