@@ -14,8 +14,8 @@ func (a *app) check() *cobra.Command {
 		Use:   "check",
 		Short: "Compare everything that is recorded with the kernel",
 		Long: `Asks the kernel about every attachment: are both programs attached, is nothing in front of them, is each
-interface bound to its rules, are the rules complete, and are they those that are recorded. The rules are
-read back and compared with their hash. What the kernel has and no record knows is reported as well.
+interface bound to its rules, are the rules complete, and are they those that are recorded, for the labels
+that the pod has by its own record. The rules are read back and compared with their hash. What the kernel has and no record knows is reported as well.
 
 Nothing is changed: latchd repairs what it can by itself, while it runs; whether it does is told, and changes
 nothing of what is in force. The exit code is 3 if anything is wrong, and on a node where Latch does not run.`,

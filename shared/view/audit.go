@@ -45,6 +45,7 @@ func (n *Node) Audit() (Report, error) {
 	for _, path := range n.missing {
 		r.add(KindPin, path, "missing")
 	}
+	n.strangers(&r)
 	podIDs, slots := map[uint32]bool{}, map[uint32]Pod{}
 	for _, p := range pods {
 		for _, problem := range p.Problems {

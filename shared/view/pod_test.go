@@ -11,6 +11,7 @@ import (
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
+	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/pins"
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
@@ -160,6 +161,43 @@ func TestExpectedAndPrepared(t *testing.T) {
 		p := g.pod(testenv.PodSpec{Namespace: "t1", Name: test.name})
 		if p.State != want || !p.Healthy {
 			t.Errorf("%s: %s, healthy %v, want %s", test.labels, p.State, p.Healthy, want)
+		}
+	}
+}
+
+// An attachment that is in order and bound as another identifier than its pod's is found; one of a pod that was
+// replaced by another of its name is not.
+func TestBoundAsAnother(t *testing.T) {
+	g := newGround(t)
+	b := g.b.Spec
+	record := func(uid string, id identity.Identifier) {
+		t.Helper()
+		if err := g.e.Store().WritePod(state.PodRecord{Namespace: b.Namespace, Name: b.Name, UID: uid, Identifier: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	audit := func() (problems []view.Problem) {
+		g.look(func(n *view.Node) error {
+			r, err := n.Audit()
+			problems = r.Problems
+			return err
+		})
+		return problems
+	}
+	if err := g.editAttachment(func(a *state.Attachment) { a.PodUID = "u1" }); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, uid string
+		id        identity.Identifier
+		want      int
+	}{
+		{"as recorded", "u1", idB, 0}, {"another", "u1", idA, 1}, {"of a pod without uid", "", idA, 1}, {"of a later pod", "u2", idA, 0},
+	} {
+		record(test.uid, test.id)
+		got := audit()
+		if len(got) != test.want || test.want > 0 && (got[0].Kind != view.KindRecord || got[0].Object != b.Namespace+"/"+b.Name) {
+			t.Errorf("%s: %v, want %d problems", test.name, got, test.want)
 		}
 	}
 }
