@@ -148,6 +148,7 @@ func args(atLeast, atMost int) cobra.PositionalArgs {
 
 // meant asks whether a mistyped command was meant to be one that there is.
 func meant(c *cobra.Command, word string) string {
+	c.SuggestionsMinimumDistance = 2 // else only beginnings of commands are
 	if known := c.SuggestionsFor(word); len(known) > 0 {
 		return fmt.Sprintf("; did you mean %q?", known[0])
 	}

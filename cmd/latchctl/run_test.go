@@ -120,6 +120,14 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+func TestMistypedCommand(t *testing.T) {
+	for want, args := range map[string][]string{`unknown command "statsu"; did you mean "status"?`: {"statsu"}, `"ebpf map"; did you mean "maps"?`: {"ebpf", "map"}} {
+		if code, _, errOut := call(args...); code != exitUsage || !strings.Contains(errOut, want) {
+			t.Errorf("%v: exit code %d, no %q in %s", args, code, want, errOut)
+		}
+	}
+}
+
 func TestEveryCommandHelps(t *testing.T) {
 	for _, c := range (&app{}).root().Commands() {
 		if c.Long == "" && c.Name() != "help" && c.Name() != "completion" || !c.HasParent() {

@@ -31,7 +31,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		log.Warn("--node-ip is not checked", "error", err)
 	}
 	for _, ip := range strange {
-		log.Warn("no interface of this node has this --node-ip: right only if the node is known by an address that others translate", "address", ip)
+		log.Warn("no interface of this node has this --node-ip: right if one gets it later, or if others translate it to an address that one has", "address", ip)
 	}
 	release, err := stayAlone(o.stateDir)
 	if err != nil {
