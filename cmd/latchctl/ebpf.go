@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/view"
 )
 
@@ -181,8 +182,34 @@ func (a *app) showMap(n *view.Node, args []string) error {
 		return a.showCounters(n, nil)
 	case m.Name == "pod_state", m.Name == "pod_state_hash":
 		return a.showStatus(n, nil)
+	case m.Name == "table_counts", m.Name == "table_ends":
+		return a.showTables(n)
 	}
 	return a.showSlots(n)
+}
+
+func (a *app) showTables(n *view.Node) error {
+	tables, err := n.Tables()
+	if err != nil {
+		return err
+	}
+	return a.print(struct {
+		Tables []view.TableUse `json:"tables"`
+	}{tables}, func(w io.Writer) {
+		head := []string{"TABLE", "MADE", "AGAIN", "MOVED", "PUSHED OUT"}
+		for _, e := range bpf.Ends() {
+			head = append(head, strings.ToUpper(e.String()))
+		}
+		rows := [][]string{head}
+		for _, t := range tables {
+			row := []string{t.Table, fmt.Sprint(t.Made), fmt.Sprint(t.Replaced), fmt.Sprint(t.Moved), fmt.Sprint(t.Pushed)}
+			for _, e := range bpf.Ends() {
+				row = append(row, fmt.Sprint(t.Ended[e.String()]))
+			}
+			rows = append(rows, row)
+		}
+		columns(w, rows...)
+	})
 }
 
 // showRulesOf shows the rules of an inner map: of its direction and family, or all whose ports may be in it.

@@ -34,7 +34,7 @@ func TestWordsOfThePresentTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range found.Maps {
-		want := map[string]string{"flows4": "no live flows", "counters": "REASON", "slots": "RULES HASH", "pod_state": pod}[m.Name]
+		want := map[string]string{"flows4": "no live flows", "counters": "REASON", "table_counts": "PUSHED OUT", "table_ends": "CROWDED", "slots": "RULES HASH", "pod_state": pod}[m.Name]
 		lines := 0 // 0: any
 		if m.Slot != nil {
 			// The pod takes TCP/8080 from any IPv4 address: one rule with two lines, and nothing else.

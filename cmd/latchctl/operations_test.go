@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/pins"
 	"github.com/latch-cni/latch/shared/state"
@@ -204,6 +205,25 @@ func TestOperationsGuide(t *testing.T) {
 			})
 			o.knock()
 		}
+	}
+}
+
+// What Linux has pushed out of the tables that pods share is told, and of no others.
+func TestDoctorTellsOfFullTables(t *testing.T) {
+	n := newNode(t)
+	m, err := pins.LoadMap(pins.New(n.cfg.Bpffs).Map("table_ends"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for table, pushed := range map[bpf.Table]uint64{bpf.TableFlows4: 17, bpf.TableSpill4: 4711, bpf.TableFragSpill: 4712} {
+		if err := m.Put(uint32(table), &bpf.TableEnd{Pushed: pushed}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, out, _ := n.run("doctor", "--cni-conf-dir", "/nonexistent")
+	if !strings.Contains(out, "17 entries were pushed out of flows4") || strings.Contains(out, "471") || strings.Count(out, "pushed out of") != 1 {
+		t.Errorf("doctor says:\n%s", out)
 	}
 }
 

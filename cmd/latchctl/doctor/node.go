@@ -154,6 +154,16 @@ func (x *exam) limits() {
 		}
 	}
 	x.add(OK, check, "", "%s", strings.Join(fill, ", "))
+	uses, err := x.node.Tables()
+	if err != nil {
+		x.add(Warn, check, "", "%v", err)
+	}
+	for _, u := range uses {
+		if u.Pushed > 0 && !strings.Contains(u.Table, "spill") { // there floods push out each other as a matter of course
+			x.add(Note, check, "nothing, if it is over; else latchctl flows: look for the pod that opens most, or a larger --flow-table-size",
+				"%d entries were pushed out of %s, which was full, since the node came up", u.Pushed, u.Table)
+		}
+	}
 	if _, lost, err := x.node.Counters([]view.Pod{}); err == nil && lost > 0 {
 		x.add(Note, check, "nothing, if they are old; else a lower rate of denied packets", "%d verdict events found no room since the node came up", lost)
 	}
