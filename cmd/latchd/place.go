@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -55,8 +56,10 @@ func place(command string, args []string) int {
 	}
 	o.Log = slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	if command == "install" {
-		err = install.Install(o)
-	} else {
+		if err = install.Install(o); errors.Is(err, fs.ErrPermission) {
+			err = errors.Join(err, lacking(toLook))
+		}
+	} else if err = lacking(toAttach, toOpen); err == nil {
 		err = uninstall(o, wait, stay)
 	}
 	if err != nil {

@@ -21,6 +21,9 @@ import (
 
 // serve follows policy until the context ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
+	if err := lacking(toAttach, toOpen); err != nil {
+		return err
+	}
 	around, err := startSurroundings(ctx, o, log) // first: another agent may have the addresses, too
 	if err != nil {
 		return err

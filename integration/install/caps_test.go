@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -80,6 +81,45 @@ func TestCapabilitiesOfTheManifest(t *testing.T) {
 	g.wantNothingAttached()
 }
 
+// Without any one of the capabilities of its manifest a container fails, and says which it lacks. Only
+// SYS_RESOURCE is for kernels before 5.11.
+func TestEachCapabilityIsNeeded(t *testing.T) {
+	bin := ready.Build(t)
+	g := newGround(t, options{bin: bin})
+	g.writePrimary(g.primary())
+	newOldAgent(g, 9000).attach(g.openPod("b").hostInterface())
+	folders := []string{"--cni-conf-dir", g.confDir, "--bpffs", g.node.Bpffs, "--state-dir", g.node.StateDir}
+	for _, tt := range []struct {
+		manifest, container string
+		args                []string
+	}{
+		{"daemonset.yaml", "latchd", []string{"--policy-dir", g.node.PolicyDir, "--node-name", "n", "--node-ip", testenv.NodeAddr4, "--take-over"}},
+		{"daemonset.yaml", "install", []string{"install", "--plugin", bin.Latch(), "--cni-bin-dir", g.binDir}},
+		{"uninstall/daemonset.yaml", "uninstall", []string{"uninstall", "--cni-bin-dir", g.binDir}},
+	} {
+		all := capabilities(t, tt.manifest, tt.container)
+		for i, without := range all {
+			if without == "SYS_RESOURCE" {
+				continue
+			}
+			path := bin.Latchd() + "-without"
+			confine(t, path, slices.Delete(slices.Clone(all), i, i+1))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			var out []byte
+			err := g.Node.Do(func() (err error) {
+				out, err = exec.CommandContext(ctx, path, append(tt.args, folders...)...).CombinedOutput()
+				return err
+			})
+			cancel()
+			want := "capability " + without + " is missing"
+			looked := without == "BPF" && strings.Contains(string(out), "is in force on") // Linux 5.19 lets anybody open a pin
+			if err == nil || !strings.Contains(string(out), want) && !looked {
+				t.Errorf("%s without %s: %v, want %q\n%s", tt.container, without, err, want, out)
+			}
+		}
+	}
+}
+
 // arrives sends datagrams that are told apart from all others.
 func (g *ground) arrives(s *sandbox, port string) error {
 	what := fmt.Sprintf("%s to %s at %v", s.name, port, time.Now().UnixNano())
@@ -111,8 +151,11 @@ func confine(t *testing.T, path string, caps []string) {
 			t.Fatal(err)
 		}
 	}
-	script := fmt.Sprintf("#!/bin/sh\nexec setpriv --bounding-set=-all,+%s --inh-caps=-all %s \"$@\"\n",
-		strings.ToLower(strings.Join(caps, ",+")), confined)
+	bounds := "-all"
+	for _, c := range caps {
+		bounds += ",+" + strings.ToLower(c)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec setpriv --bounding-set=%s --inh-caps=-all %s \"$@\"\n", bounds, confined)
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
