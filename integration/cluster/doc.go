@@ -9,5 +9,6 @@
 // uninstalls conf/ with the image of the Dockerfile.
 //
 // The parts are built once per machine by the scripts of hack/parts, in CI by the tests themselves, below
-// the folder that LATCH_PARTS names. LATCH_REPLACEMENTS is how often TestCluster/replace replaces a pod.
+// the folder that LATCH_PARTS names. LATCH_REPLACEMENTS is how often TestCluster/replace replaces a pod,
+// in sum of the DaemonSets that it has at work together.
 package cluster

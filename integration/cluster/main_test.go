@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/latch-cni/latch/integration/harness"
@@ -23,6 +25,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", strconv.Itoa(daemonSets)) // they wait rather than work
 	ready.Main(m, harness.BinariesEnv, nil)
 }
 

@@ -20,6 +20,9 @@ const (
 	odd    = 8001
 )
 
+// daemonSets are at work on the node at a time: a replacement waits most of its time for others.
+const daemonSets = 4
+
 // testReplace is the fault that the project was started for: a pod is deleted and re-created on the
 // same node, under its own name or another, while the endpoints object still lists the old one. It is
 // never blocked and never open, and an edit reaches the rules of the pod that is there now.
@@ -35,31 +38,51 @@ func testReplace(t *testing.T, cp *controlPlane) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("%d replacements, seed %d", rounds, seed)
-	r := &replacer{node: newNode(t, cp, nodeOptions{}), rand: rand.New(rand.NewPCG(seed, 1))}
-	r.good, r.bad = r.pod("good", object{"app": "good"}).add(), r.pod("bad", object{"app": "bad"}).add()
-	r.policy = r.newPolicy("agent", object{"app": "agent"})
-	r.allow(0)
-	r.policy.apply()
-	r.current = r.pod("agent-0", object{"app": "agent"}).add()
-	r.inbox = r.current.collect(always, even, odd)
-	r.policy.lists(r.current).applyEndpoint()
+	n := newNode(t, cp, nodeOptions{})
 	begin := time.Now()
-	for i := 1; i <= rounds; i++ {
-		r.replace(i)
-	}
+	t.Run("daemonsets", func(t *testing.T) {
+		for i := range daemonSets {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				r := newReplacer(t, n, i, rand.New(rand.NewPCG(seed, uint64(i))))
+				for round := range (rounds + i) / daemonSets { // in sum all
+					r.replace(round + 1)
+				}
+			})
+		}
+	})
 	t.Logf("%v each", (time.Since(begin) / time.Duration(rounds)).Round(time.Millisecond))
-	if out, err := r.Latchctl(context.Background(), "check"); err != nil {
+	if out, err := n.Latchctl(context.Background(), "check"); err != nil {
 		t.Errorf("latchctl check: %v\n%s", err, out)
 	}
 }
 
+// replacer replaces the pod of one DaemonSet.
 type replacer struct {
 	*node
 	rand      *rand.Rand
+	app       string
 	good, bad *pod
 	policy    *policy
 	current   *pod
 	inbox     *inbox
+}
+
+// newReplacer makes a DaemonSet's first pod, one that may send to it and one that may not, on a node that
+// others use, too.
+func newReplacer(t *testing.T, shared *node, i int, random *rand.Rand) *replacer {
+	t.Helper()
+	own := *shared
+	own.t, own.next = t, i<<10 // addresses
+	r := &replacer{node: &own, rand: random, app: fmt.Sprintf("agent%d", i)}
+	r.good, r.bad = r.pod("good-"+r.app, object{"app": "good"}).add(), r.pod("bad-"+r.app, object{"app": "bad"}).add()
+	r.policy = r.newPolicy(r.app, object{"app": r.app})
+	r.allow(0)
+	r.policy.apply()
+	r.current = r.pod(r.app+"-0", object{"app": r.app}).add()
+	r.inbox = r.current.collect(always, even, odd)
+	r.policy.lists(r.current).applyEndpoint()
+	return r
 }
 
 // allow edits the rules for a round. They are not applied yet.
@@ -79,7 +102,7 @@ func (r *replacer) replace(round int) {
 	next := &pod{n: r.node, name: old.name}
 	sameName := r.rand.IntN(2) == 0
 	if !sameName {
-		next.name = fmt.Sprintf("agent-%d", round)
+		next.name = fmt.Sprintf("%s-%d", r.app, round)
 	}
 	r.allow(round)
 	written, created := make(chan error, 1), make(chan struct{})
@@ -98,7 +121,7 @@ func (r *replacer) replace(round int) {
 	}
 	forget := func() { old.forget() }
 	create := func() {
-		next.create(object{"app": "agent"})
+		next.create(object{"app": r.app})
 		close(created)
 	}
 	add := func() {
@@ -137,7 +160,7 @@ func (r *replacer) check(when string, round int, edit *int) bool {
 	}
 	var open [2]bool
 	for what := range got {
-		if !strings.HasPrefix(what, "good ") {
+		if !strings.HasPrefix(what, r.good.name+" ") {
 			r.t.Fatalf("round %d, %s: open: %q arrived", round, when, slices.Sorted(maps.Keys(got)))
 		}
 		open[0] = open[0] || strings.HasSuffix(what, strconv.Itoa(even))

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ type Config struct {
 }
 
 // Node is a node of its own: namespace, bpffs, state and policy directory. Methods are for one
-// goroutine.
+// goroutine, but for those that add and remove pods.
 type Node struct {
 	NS        *NetNS
 	Dir       string
@@ -42,10 +43,12 @@ type Node struct {
 	LatchLog  string // of the plugin
 	Latchd    *Process
 
-	cfg       Config
+	cfg     Config
+	started time.Time // of latchd
+
+	mu        sync.Mutex          // guards what follows
 	sandboxes map[string]*Sandbox // by container id
 	created   int
-	started   time.Time // of latchd
 }
 
 // NewNode makes a node. latchd is not started yet. The caller must Stop it, also after a test failed.

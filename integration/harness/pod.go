@@ -57,7 +57,9 @@ func (n *Node) NewSandbox(p Pod) (*Sandbox, error) {
 	if s.NS, err = NewNetNS(n.netnsDir(), s.ContainerID); err != nil {
 		return nil, fmt.Errorf("pod %s: %w", p.Key(), err)
 	}
+	n.mu.Lock()
 	n.sandboxes[s.ContainerID] = s
+	n.mu.Unlock()
 	err = s.NS.Do(func() error { return errors.Join(sysctl(quietIPv6), setUpLoopback()) })
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("pod %s: %w", p.Key(), err), n.drop(s))
@@ -68,8 +70,10 @@ func (n *Node) NewSandbox(p Pod) (*Sandbox, error) {
 
 // sandbox gives a pod its next container id.
 func (n *Node) sandbox(p Pod, list *libcni.NetworkConfigList) *Sandbox {
+	n.mu.Lock()
 	n.created++
 	id := fmt.Sprintf("%s-%06d", n.cfg.Name, n.created)
+	n.mu.Unlock()
 	args := [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.Namespace}, {"K8S_POD_NAME", p.Name},
 		{"K8S_POD_INFRA_CONTAINER_ID", id}}
 	if p.UID != "" {
@@ -133,13 +137,21 @@ func (n *Node) DelPod(ctx context.Context, s *Sandbox) error {
 }
 
 func (n *Node) drop(s *Sandbox) error {
+	n.mu.Lock()
 	delete(n.sandboxes, s.ContainerID)
+	n.mu.Unlock()
 	return s.NS.Close()
 }
 
-// cni hands f a libcni whose plugins run in the node's namespace.
+// cni hands f a libcni whose plugins run in the node's namespace, on a thread of its own: as a runtime, it
+// lets no pod wait for another.
 func (n *Node) cni(f func(*libcni.CNIConfig) error) error {
-	return n.NS.Do(func() error {
+	ns, err := OpenNetNS(n.NS.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	return ns.Do(func() error {
 		stderr, err := os.OpenFile(filepath.Join(n.Dir, "plugins.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return fmt.Errorf("open log of plugins: %w", err)

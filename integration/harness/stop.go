@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -17,7 +19,10 @@ import (
 // an error that names it. Safe to call again.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
-	for _, s := range n.sandboxes {
+	n.mu.Lock()
+	left := slices.Collect(maps.Values(n.sandboxes))
+	n.mu.Unlock()
+	for _, s := range left {
 		errs = append(errs, n.DelPod(ctx, s))
 	}
 	errs = append(errs, n.StopLatchd())
