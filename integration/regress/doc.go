@@ -9,4 +9,7 @@
 // A denied packet is one that did not arrive and that was counted as a drop; each denial has its
 // positive control. When a test ends, everything is deleted by DEL and by the manifests' going, and
 // whatever is then left of it, in the kernel or on disk, fails the test.
+//
+// R13 d, builds of two layouts of pins and back, is TestNextLayout of integration/soak; R13 e and f, an API
+// server that hangs, are played in integration/cluster besides.
 package regress

@@ -60,14 +60,13 @@ type entry struct {
 
 // Flows returns the live flows of these addresses that the kernel tracks, but for those with the node
 // itself: what it only translates is not its own. Call it in the node's network namespace.
-func Flows(addrs []netip.Addr) ([]enforce.Flow, error) {
+func Flows(of map[netip.Addr]bool) ([]enforce.Flow, error) {
 	node, err := nodeAddrs()
 	if err != nil {
 		return nil, err
 	}
-	of, families := map[netip.Addr]bool{}, map[uint8]bool{}
-	for _, a := range addrs {
-		of[a] = true
+	families := map[uint8]bool{}
+	for a := range of {
 		families[familyOf(a)] = true
 	}
 	var flows []enforce.Flow

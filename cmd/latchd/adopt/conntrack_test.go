@@ -44,7 +44,7 @@ func TestFlows(t *testing.T) {
 	testenv.RequireRoot(t)
 	g := testenv.Ground(t)
 	p := g.Pod(t, testenv.PodA)
-	own := []netip.Addr{p.Addr4, p.Addr6}
+	own := map[netip.Addr]bool{p.Addr4: true, p.Addr6: true}
 	flows := func() (got []enforce.Flow) {
 		t.Helper()
 		g.Node.MustDo(t, func() (err error) { got, err = Flows(own); return err })

@@ -6,7 +6,7 @@
 // address needs one; else the pod cannot be adopted, since part of its traffic would pass unseen. Whatever
 // else leads into the same sandbox, and is no port of a bridge, is the pod's as well.
 //
-// Flows come from the kernel's connection tracking, as the pod sees them: before the node translates what
+// Flows come from the kernel's connection tracking, of which Shared has one list serve many, as the pod sees them: before the node translates what
 // the pod sends, and after it has translated what it receives. A node without connection tracking has none,
 // which is no error.
 //

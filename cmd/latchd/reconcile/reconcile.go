@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/latch-cni/latch/cmd/latchd/adopt"
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -98,6 +97,12 @@ func (r *Reconciler) Run(ctx context.Context, workers int) {
 			}
 		})
 	}
+	for range min(r.unseen.count(), adopters) {
+		wg.Go(func() {
+			for r.unseen.count() > 0 && r.next(ctx) {
+			}
+		})
+	}
 	<-ctx.Done()
 	r.queue.ShutDown()
 	wg.Wait()
@@ -149,7 +154,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 		HoldRunning: desired.HoldRunning, Bind: slices.Concat(v.moves, v.adopts), Verify: r.takeFull(id),
 	}
 	if len(v.adopts) > 0 {
-		req.Seed, req.Verify = adopt.Flows, true
+		req.Seed, req.Verify = r.unseen.flows.Flows, true
 	}
 	defer func() {
 		if err != nil && req.Verify {

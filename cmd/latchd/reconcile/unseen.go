@@ -16,8 +16,14 @@ import (
 // adoptedIfName is the name of an adopted interface in its sandbox, which nobody looks into: the runtimes'.
 const adoptedIfName = "eth0"
 
+// adopters work beside the others while there are pods to adopt at the start. Most of the time an adoption
+// waits for a list of what the kernel tracks, and who waits together shares it.
+const adopters = 32
+
 // unseen are pods that run and have no attachment: they were started before latch was in the chain.
 type unseen struct {
+	flows adopt.Shared
+
 	mu      sync.Mutex
 	found   map[identity.Identifier][]state.Attachment // to be adopted
 	reasons map[podKey]string                          // why a pod cannot be adopted
@@ -27,6 +33,13 @@ func (u *unseen) of(id identity.Identifier) []state.Attachment {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.found[id]
+}
+
+// count is of how many identifiers there are pods to adopt.
+func (u *unseen) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.found)
 }
 
 // FindUnseen looks for pods to adopt. The next run for their identifiers binds them.
