@@ -7,12 +7,13 @@
 
 /*
  * Puts an entry into a table, over whatever its key held. Only a new key costs one update: it is
- * what nearly every flow and first fragment is.
+ * what nearly every flow and first fragment is. Before Linux 6.4 an error is an int, and the upper
+ * half of what comes back is nothing.
  */
-static __always_inline long put(void *map, __u32 table, const void *key, const void *value)
+static __always_inline int put(void *map, __u32 table, const void *key, const void *value)
 {
 	struct table_count *n = bpf_map_lookup_elem(&table_counts, &table);
-	long err = bpf_map_update_elem(map, key, value, BPF_NOEXIST);
+	int err = bpf_map_update_elem(map, key, value, BPF_NOEXIST);
 
 	if (!n)
 		return err; /* there is an element for each table */

@@ -22,7 +22,7 @@ func (r *rig) tableCount(table bpf.Table) (sum bpf.TableCount) {
 // moves to the spill table. Packets of flows that are known count nothing.
 func TestTableCounts(t *testing.T) {
 	both(t, func(t *testing.T, r *rig, f family) {
-		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(f.all)}}})
+		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(f.wide)}}})
 		flows, spill := bpf.TableFlows4+bpf.Table(f.index), bpf.TableSpill4+bpf.Table(f.index)
 		want := func(what string, of map[bpf.Table]bpf.TableCount) {
 			t.Helper()
@@ -39,9 +39,9 @@ func TestTableCounts(t *testing.T) {
 		want("opened", map[bpf.Table]bpf.TableCount{flows: {Made: 1}})
 		r.want("allow policy", bpf.Egress, open)
 		want("opened again", map[bpf.Table]bpf.TableCount{flows: {Made: 1, Replaced: 1}})
-		r.want("allow flow", bpf.Ingress, f.tcp(bpf.Ingress, 41000, f.peer, 80, testenv.SYN|testenv.ACK))
-		r.want("deny policy", bpf.Ingress, f.open(bpf.Ingress, f.peer, 80))
-		want("answered, and denied", map[bpf.Table]bpf.TableCount{flows: {Made: 1, Replaced: 1}})
+		r.want("allow flow", bpf.Egress, f.tcp(bpf.Egress, 41000, f.peer, 80, testenv.ACK))
+		r.want("deny policy", bpf.Egress, f.open(bpf.Egress, f.other, 80))
+		want("known, and denied", map[bpf.Table]bpf.TableCount{flows: {Made: 1, Replaced: 1}})
 		r.want("allow policy", bpf.Egress, first(1))
 		r.want("allow flow", bpf.Egress, first(1))
 		all := map[bpf.Table]bpf.TableCount{flows: {Made: 2, Replaced: 1}, bpf.TableFrags: {Made: 1, Replaced: 1}}
