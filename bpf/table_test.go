@@ -22,7 +22,7 @@ func (r *rig) tableCount(table bpf.Table) (sum bpf.TableCount) {
 // moves to the spill table. Packets of flows that are known count nothing.
 func TestTableCounts(t *testing.T) {
 	both(t, func(t *testing.T, r *rig, f family) {
-		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(f.wide)}}})
+		r.load(policy{onMiss: deny2, rules: [2][]rule{1: {allPorts(f.host)}}})
 		flows, spill := bpf.TableFlows4+bpf.Table(f.index), bpf.TableSpill4+bpf.Table(f.index)
 		want := func(what string, of map[bpf.Table]bpf.TableCount) {
 			t.Helper()
