@@ -59,9 +59,11 @@ func playAll(ctx context.Context, o options, only string, r *report) error {
 		part := o
 		part.Length = time.Duration(float64(o.Length) * p.share)
 		r.begin(p.name)
+		began := time.Now()
 		if err := p.run(ctx, part, r); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
+		r.figure("all of it", "took %v", time.Since(began).Round(time.Second))
 	}
 	return nil
 }

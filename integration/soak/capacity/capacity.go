@@ -246,14 +246,30 @@ func start(ctx context.Context, s *stage.Stage, pods, identifiers int) (started 
 }
 
 func startOne(s *stage.Stage, i, identifiers int) (*stage.Pod, time.Duration, error) {
-	p, err := s.NewPod(podName(i%identifiers), nil)
+	p, err := newExpected(s, i, identifiers)
 	if err != nil {
 		return nil, 0, err
 	}
-	p.UID = fmt.Sprintf("expected-%d", i%identifiers)
-	took, err := p.Add()
-	if stage.Retryable(err) {
-		took, err = p.Add()
-	}
+	took, err := addPatiently(p)
 	return p, took, err
+}
+
+// newExpected makes the sandbox of one of the expected pods.
+func newExpected(s *stage.Stage, i, identifiers int) (*stage.Pod, error) {
+	p, err := s.NewPod(podName(i%identifiers), nil)
+	if err != nil {
+		return nil, err
+	}
+	p.UID = fmt.Sprintf("expected-%d", i%identifiers)
+	return p, nil
+}
+
+// addPatiently runs ADD as a runtime does, again when it is told so.
+func addPatiently(p *stage.Pod) (took time.Duration, err error) {
+	for range 20 {
+		if took, err = p.Add(); !stage.Retryable(err) {
+			break
+		}
+	}
+	return took, err
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/latch-cni/latch/integration/harness"
@@ -33,17 +35,22 @@ func Leaks(ctx context.Context, o stage.Options, length time.Duration, least int
 		return err
 	}
 	round := func(until time.Time, least int) (n int, err error) {
-		for ; (time.Now().Before(until) || n < least) && err == nil && ctx.Err() == nil; n++ {
-			var p *stage.Pod
-			if p, _, err = startOne(s, n, identifiers); err != nil {
-				return n, err
-			}
-			if n%10 != 0 {
-				_, err = p.Del()
-			}
-			err = errors.Join(err, p.Drop())
+		var sandboxes atomic.Int64
+		var wg sync.WaitGroup
+		errs := make([]error, leakWorkers)
+		for i := range leakWorkers {
+			wg.Go(func() {
+				for errs[i] == nil && ctx.Err() == nil {
+					n := sandboxes.Add(1)
+					if !time.Now().Before(until) && (n-1)*lives >= int64(least) {
+						return
+					}
+					errs[i] = comeAndGo(s, int(n), identifiers)
+				}
+			})
 		}
-		return n, err
+		wg.Wait()
+		return int(sandboxes.Load()-leakWorkers) * lives, errors.Join(errs...)
 	}
 	if _, err := round(time.Now(), 50); err != nil { // caches are as full as they get
 		return err
@@ -68,6 +75,35 @@ func Leaks(ctx context.Context, o stage.Options, length time.Duration, least int
 		err = fmt.Errorf("latchd grew from %d to %d MB", before.RSS>>20, after.RSS>>20)
 	}
 	return errors.Join(err, s.Node.RemoveManifest("expected.json"), s.Delete(policy))
+}
+
+// leakWorkers is how many sandboxes there are at the same time, lives how often each is added: the last time, in
+// three sandboxes of ten, it goes without DEL.
+const (
+	leakWorkers = 8
+	lives       = 3
+)
+
+// comeAndGo is the life of a sandbox.
+func comeAndGo(s *stage.Stage, n, identifiers int) error {
+	p, err := newExpected(s, n, identifiers)
+	if err != nil {
+		return err
+	}
+	first := p.Container
+	for life := range lives {
+		p.Container = fmt.Sprintf("%s-%d", first, life)
+		if _, err := addPatiently(p); err != nil {
+			return err
+		}
+		if life == lives-1 && n%10 < lives {
+			break
+		}
+		if _, err := p.Del(); err != nil {
+			return err
+		}
+	}
+	return p.Drop()
 }
 
 // Slots asks for more rule sets than the node has slots. Those that fit are prepared, latchd says which are
