@@ -12,11 +12,13 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Pause between two tries, which cost some microseconds: short, as most holders need a millisecond or two,
-// and pods that are started at once wait in a row.
+// Pause between two tries, which cost some microseconds: short, as most holders need a millisecond or two, and
+// longer for who has waited for longer. Of hundreds of pods that are started at once most wait, and would keep the
+// holders from the processor.
 const (
 	firstPause = time.Millisecond
-	maxPause   = 5 * time.Millisecond
+	maxPause   = 20 * time.Millisecond
+	pausePart  = 8 // of the time that was waited so far
 )
 
 // TimeoutError says that a lock was not free in time. Trying again later may help.
@@ -45,7 +47,6 @@ type file struct {
 
 // acquire waits for the lock file until the deadline or the end of ctx.
 func acquire(ctx context.Context, path string, start time.Time, wait time.Duration) (*file, error) {
-	pause := firstPause
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
 	}
@@ -58,7 +59,9 @@ func acquire(ctx context.Context, path string, start time.Time, wait time.Durati
 			f.announce()
 			return f, nil
 		}
-		left := wait - time.Since(start)
+		waited := time.Since(start)
+		pause := min(max(waited/pausePart, firstPause), maxPause)
+		left := wait - waited
 		if left <= 0 {
 			return nil, &TimeoutError{Path: path, Holder: holder(path), Wait: wait}
 		}
@@ -69,7 +72,6 @@ func acquire(ctx context.Context, path string, start time.Time, wait time.Durati
 			return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
 		case <-timer.C:
 		}
-		pause = min(pause+pause/2, maxPause)
 	}
 }
 
