@@ -88,7 +88,7 @@ func parseFlags(args []string) (options, error) {
 	f.DurationVar(&o.policyWait, "policy-wait", 2*time.Second, "how long the plugin waits for a pod's record")
 	f.StringVar(&o.unknownPods, "unknown-pods", "retry", "what the plugin does in standard mode when no record comes: retry or default")
 	f.DurationVar(&o.auditPeriod, "audit-period", 10*time.Second, "how often the kernel is compared with what it should hold")
-	f.IntVar(&o.workers, "workers", 4, "identifiers reconciled at the same time")
+	f.IntVar(&o.workers, "workers", 16, "identifiers reconciled at the same time")
 	f.StringVar(&o.install.ConfDir, "cni-conf-dir", "", "folder of CNI configurations in which latchd keeps the plugin's place; empty = leave them alone")
 	placeFlags(f, &o.install)
 	f.BoolVar(&o.takeOver, "take-over", false, "take over from another policy agent: remove its filters and pins once Latch is in force")
