@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type report struct {
 	Lines   []line        `json:"lines"`
 	Error   string        `json:"error,omitempty"`
 	out     io.Writer
+	mu      sync.Mutex
 	current string
 }
 
@@ -38,8 +40,10 @@ func (r *report) begin(play string) {
 	fmt.Fprintf(r.out, "%s\n", play)
 }
 
-// check notes whether a promise held.
+// check notes whether a promise held. Safe to call by several goroutines, as figure is.
 func (r *report) check(what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err == nil {
 		r.Held++
 		return
@@ -50,6 +54,8 @@ func (r *report) check(what string, err error) {
 
 // figure notes something that was measured.
 func (r *report) figure(what, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.add(line{Play: r.current, What: what, Text: fmt.Sprintf(format, args...)})
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/ready"
 	"github.com/latch-cni/latch/integration/soak/capacity"
@@ -97,7 +99,7 @@ func TestKill(t *testing.T) {
 // it wakes.
 func TestStop(t *testing.T) {
 	for _, remove := range []bool{false, true} {
-		if st, err := crash.Stop(t.Context(), on(t), seeded(), remove); err != nil {
+		if st, err := crash.Stop(t.Context(), on(t), seeded(), remove, 0); err != nil {
 			t.Errorf("%+v: %v", st, err)
 		}
 	}
@@ -133,6 +135,22 @@ func TestStarve(t *testing.T) {
 	}
 }
 
+// latchd that is stopped goes on where it was, and holds up nobody for longer than they wait.
+func TestPause(t *testing.T) {
+	p, err := crash.Pause(t.Context(), on(t), seeded(), 2*time.Second)
+	if err != nil {
+		t.Errorf("%+v: %v", p, err)
+	}
+}
+
+// A latchd whose calls of the kernel fail leaves the old policy or the new one, and says so.
+func TestStarveLatchd(t *testing.T) {
+	st, err := crash.StarveLatchd(t.Context(), on(t), crash.Calls[:3], unix.ENOMEM)
+	if err != nil {
+		t.Errorf("%+v: %v", st, err)
+	}
+}
+
 // Pods come and go, move and are judged while everything changes.
 func TestRace(t *testing.T) {
 	f, err := race.Run(t.Context(), on(t), seeded(), race.Options{Length: 6 * time.Second, Parallel: 12, Identifiers: 10, Apps: 2, Period: 20 * time.Millisecond})
@@ -151,6 +169,9 @@ func TestCapacity(t *testing.T) {
 		t.Error(err)
 	}
 	if err := capacity.Pods(t.Context(), on(t), 12, 30, capacity.Rate{PerSecond: 100, Length: 2 * time.Second}, tell); err != nil {
+		t.Error(err)
+	}
+	if err := capacity.TooBig(t.Context(), on(t), tell); err != nil {
 		t.Error(err)
 	}
 	if err := capacity.Leaks(t.Context(), on(t), 2*time.Second, 50, tell); err != nil {

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/latch-cni/latch/integration/harness"
 	"github.com/latch-cni/latch/integration/soak/stage"
-	"github.com/latch-cni/latch/shared/state"
 )
 
 // Leaks starts and ends pods, one in ten without DEL, for a length of time and at least so many, and compares
@@ -128,20 +125,7 @@ func Slots(ctx context.Context, o stage.Options, slots int, tell Figure) (err er
 	if err := s.Node.WriteManifest("expected.json", expectedPods(s, slots+50, "a")); err != nil {
 		return err
 	}
-	var said string
-	err = harness.Eventually(ctx, 3*time.Minute, func() error {
-		st, err := state.New(s.Node.StateDir).ReadStatus()
-		if err != nil {
-			return err
-		}
-		for _, p := range st.Problems {
-			if strings.Contains(p.Message, "no free slot") {
-				said = p.Message
-				return nil
-			}
-		}
-		return errors.New("latchd does not say that there is no free slot")
-	})
+	said, err := awaitProblem(ctx, s, "no free slot")
 	if err != nil {
 		return err
 	}

@@ -23,15 +23,16 @@ type Stopped struct {
 	Tries   int           // until the holder of a lock was stopped
 	Message string        // what the one behind it said
 	Waited  time.Duration // until it said so
+	Held    time.Duration // how long it was stopped
 	Removed bool          // its lock file was removed before it woke
 }
 
 const lockTimeout = 500 * time.Millisecond
 
-// Stop stops the plugin while it holds the lock of an identifier, for longer than others wait for it. They
-// have to say so. Then the policy changes, and the writer wakes: it must not bring back what was before.
-// With remove, the lock file is removed by hand while the writer is stopped, so that others go on.
-func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool) (st Stopped, err error) {
+// Stop stops the plugin while it holds the lock of an identifier, for so long at least, and longer than others
+// wait for it. They have to say so. Then the policy changes, and the writer wakes: it must not bring back what
+// was before. With remove, the lock file is removed by hand while the writer is stopped, so that others go on.
+func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool, hold time.Duration) (st Stopped, err error) {
 	o.Latchd = append(o.Latchd, "--audit-period", "1s", "--lock-timeout", lockTimeout.String())
 	s, err := stage.New(ctx, o)
 	if err != nil {
@@ -62,10 +63,12 @@ func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool) (st
 		return st, err
 	}
 	defer func() { _ = cmd.Process.Kill() }()
-	if err := st.behind(s, other); err != nil {
-		return st, err
+	began := time.Now()
+	for ; policy.Version < 1 || time.Since(began) < hold; policy.Version++ {
+		if err := errors.Join(st.behind(s, other), s.Write(policy)); err != nil {
+			return st, err
+		}
 	}
-	policy.Version = 7
 	if err := s.Write(policy); err != nil {
 		return st, err
 	}
@@ -76,17 +79,18 @@ func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool) (st
 		if _, err := add(other); err != nil {
 			return st, fmt.Errorf("with the lock file removed: %w", err)
 		}
-		if err := errors.Join(steady.Follows(7, 10*time.Second), other.Follows(7, patience)); err != nil {
+		if err := errors.Join(steady.Follows(policy.Version, 10*time.Second), other.Follows(policy.Version, patience)); err != nil {
 			return st, fmt.Errorf("with the lock file removed: %w", err)
 		}
 	}
+	st.Held = time.Since(began)
 	if err := cmd.Process.Signal(unix.SIGCONT); err != nil {
 		return st, err
 	}
 	wokeErr := cmd.Wait()
 	err = stopped.Closed()
 	if wokeErr == nil {
-		err = errors.Join(err, stopped.Follows(7, patience))
+		err = errors.Join(err, stopped.Follows(policy.Version, patience))
 	}
 	if !remove {
 		_, addErr := add(other)
@@ -95,7 +99,7 @@ func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool) (st
 	_, addErr := add(stopped)
 	err = errors.Join(err, addErr, s.Whole(ctx, 3, 10*time.Second), watch.Stop().Err())
 	for _, p := range []*stage.Pod{steady, other, stopped} {
-		err = errors.Join(err, p.Follows(7, patience), p.Obeys(patience), p.Remove())
+		err = errors.Join(err, p.Follows(policy.Version, patience), p.Obeys(patience), p.Remove())
 	}
 	return st, errors.Join(err, s.Delete(policy))
 }

@@ -27,9 +27,12 @@ func (p *Pod) Check() error {
 	return err
 }
 
-// Remove is the end of a pod: DEL, the sandbox, the Pod object.
+// Remove is the end of a pod: DEL, again when it is told so, as a runtime does; the sandbox; the Pod object.
 func (p *Pod) Remove() error {
 	_, err := p.Del()
+	for n := 0; n < 10 && Retryable(err); n++ {
+		_, err = p.Del()
+	}
 	return errors.Join(err, p.Drop(), p.Withdraw())
 }
 

@@ -15,6 +15,9 @@ type Policy struct {
 	Select  map[string]string // labels to select by in place of app=App
 	Version int
 	Peers   int // more peers beside the outside, other ones in every version
+	// Multiplied are pairs of rules with ports of their own on blocks inside each other, which flatten to the
+	// square of it.
+	Multiplied int
 }
 
 // Write puts the policy in force, in place of other versions of it.
@@ -57,13 +60,17 @@ var known sync.Map
 
 // rules are those of both directions.
 func (p Policy) rules() json.RawMessage {
-	key := [2]int{p.Version % 16, p.Peers}
+	key := [3]int{p.Version % 16, p.Peers, p.Multiplied}
 	if raw, ok := known.Load(key); ok {
 		return raw.(json.RawMessage)
 	}
 	rules := []object{{"cidr": ExtAddr.String(), "ports": []object{udp(Always), udp(Versions + p.Version%16)}}}
 	for i := range p.Peers {
 		rules = append(rules, object{"cidr": peer(p.Version, i).String(), "ports": []object{udp(Always)}})
+	}
+	for i := range p.Multiplied {
+		rules = append(rules, object{"cidr": peer(0, i).String(), "ports": []object{udp(i)}},
+			object{"cidr": "100.64.0.0/10", "ports": []object{{"protocol": "TCP", "port": 2 * i}}})
 	}
 	raw, err := json.Marshal(rules)
 	if err != nil {
