@@ -75,7 +75,7 @@ func (g *ground) start() {
 	if err := g.node.StartLatchd(); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := g.node.WaitReady(context.Background(), time.Minute); err != nil {
+	if err := g.node.WaitReady(context.Background(), 5*time.Minute); err != nil {
 		g.t.Fatal(err)
 	}
 }

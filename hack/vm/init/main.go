@@ -113,9 +113,9 @@ func runTests(dir, argsFile string) (failed int, err error) {
 			return failed, err
 		}
 		cmd := exec.Command(filepath.Join(dir, t.Name()), slices.Concat(strings.Fields(string(own)), strings.Fields(string(args)))...) // a -test.run of the caller wins
-		cmd.Dir = "/tmp"
+		cmd.Dir = dir
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.Env = []string{"PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp"}
+		cmd.Env = []string{"PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp", "CI=true", "LATCH_BIN_DIR=" + filepath.Join(dir, "bin")}
 		start := time.Now()
 		if err := cmd.Run(); err != nil {
 			fmt.Printf("FAIL %s: %v\n", t.Name(), err)
