@@ -57,8 +57,7 @@ func Lose(ctx context.Context, o stage.Options, l Loss, running bool) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	policy := stage.Policy{App: "a", Peers: 20}
-	labels := map[string]string{"app": "a"}
+	policy := stage.Policy{App: app, Peers: 20}
 	if err := s.Write(policy); err != nil {
 		return err
 	}
@@ -137,8 +136,7 @@ func DiskFull(ctx context.Context, o stage.Options) (err error) {
 		return fmt.Errorf("mount a small file system: %w", err)
 	}
 	defer func() { err = errors.Join(err, unix.Unmount(s.Node.StateDir, unix.MNT_DETACH)) }()
-	policy := stage.Policy{App: "a"}
-	labels := map[string]string{"app": "a"}
+	policy := stage.Policy{App: app}
 	if err := errors.Join(s.Write(policy), s.StartLatchd(ctx)); err != nil {
 		return err
 	}

@@ -95,31 +95,22 @@ var commands = map[string]uint32{"map create": 0, "map lookup": 1, "map update":
 func Starve(ctx context.Context, o stage.Options) (st Starvation, err error) {
 	st.Messages = map[string]int{}
 	o.Latchd = append(o.Latchd, "--audit-period", "1s")
-	s, err := stage.New(ctx, o)
+	policy := stage.Policy{App: app, Peers: 20}
+	s, old, watch, err := begin(ctx, o, policy)
 	if err != nil {
 		return st, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	policy := stage.Policy{App: "a", Peers: 20}
-	labels := map[string]string{"app": "a"}
-	if err := s.Write(policy); err != nil {
-		return st, err
-	}
-	old, err := s.Start("old", labels, nil)
-	if err != nil {
-		return st, err
-	}
-	watch := stage.NewWatch(4*time.Millisecond, old)
 	defer watch.Stop()
 	for n := 4; n < 48; n += 3 {
-		if err := st.one(s, labels, fmt.Sprintf("files=%d", n), nil); err != nil {
+		if err := st.one(s, fmt.Sprintf("files=%d", n), nil); err != nil {
 			return st, err
 		}
 	}
 	for name, cmd := range commands {
 		for _, errno := range []unix.Errno{unix.EPERM, unix.ENOMEM} {
 			for _, mode := range []string{"clsact", "tcx"} {
-				err := st.one(s, labels, fmt.Sprintf("bpf=%d:%d", cmd, errno), map[string]any{"attachMode": mode})
+				err := st.one(s, fmt.Sprintf("bpf=%d:%d", cmd, errno), map[string]any{"attachMode": mode})
 				if err != nil {
 					return st, fmt.Errorf("%s fails with %w, mode %s: %w", name, errno, mode, err)
 				}
@@ -131,7 +122,7 @@ func Starve(ctx context.Context, o stage.Options) (st Starvation, err error) {
 }
 
 // one runs a starved ADD, and then one that is not.
-func (st *Starvation) one(s *stage.Stage, labels map[string]string, starve string, entry map[string]any) error {
+func (st *Starvation) one(s *stage.Stage, starve string, entry map[string]any) error {
 	p, err := s.NewPod("starved", labels)
 	if err != nil {
 		return err

@@ -34,21 +34,12 @@ const lockTimeout = 500 * time.Millisecond
 // was before. With remove, the lock file is removed by hand while the writer is stopped, so that others go on.
 func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool, hold time.Duration) (st Stopped, err error) {
 	o.Latchd = append(o.Latchd, "--audit-period", "1s", "--lock-timeout", lockTimeout.String())
-	s, err := stage.New(ctx, o)
+	policy := stage.Policy{App: app, Peers: 20}
+	s, steady, watch, err := begin(ctx, o, policy)
 	if err != nil {
 		return st, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	policy := stage.Policy{App: "a", Peers: 20}
-	labels := map[string]string{"app": "a"}
-	if err := s.Write(policy); err != nil {
-		return st, err
-	}
-	steady, err := s.Start("steady", labels, nil)
-	if err != nil {
-		return st, err
-	}
-	watch := stage.NewWatch(5*time.Millisecond, steady)
 	defer watch.Stop()
 	st.Removed = remove
 	other, err := s.NewPod("other", labels)
@@ -58,7 +49,7 @@ func Stop(ctx context.Context, o stage.Options, rnd *rand.Rand, remove bool, hol
 	if err := errors.Join(other.Publish(), published(ctx, s, other)); err != nil {
 		return st, err
 	}
-	stopped, cmd, err := stopHolder(s, rnd, labels, &st)
+	stopped, cmd, err := stopHolder(s, rnd, &st)
 	if err != nil {
 		return st, err
 	}
@@ -113,7 +104,7 @@ func published(ctx context.Context, s *stage.Stage, p *stage.Pod) error {
 }
 
 // stopHolder stops a plugin in ADD at a random moment, again and again until it holds a lock by then.
-func stopHolder(s *stage.Stage, rnd *rand.Rand, labels map[string]string, st *Stopped) (*stage.Pod, *exec.Cmd, error) {
+func stopHolder(s *stage.Stage, rnd *rand.Rand, st *Stopped) (*stage.Pod, *exec.Cmd, error) {
 	p, err := s.NewPod("stopped", labels)
 	if err != nil {
 		return nil, nil, err
@@ -152,7 +143,15 @@ func holdsLock(s *stage.Stage, pid int) bool {
 	return false
 }
 
-func removeLocks(s *stage.Stage) error { return os.RemoveAll(state.New(s.Node.StateDir).LockDir()) }
+// removeLocks removes the folder of locks, though latchd may be making files in it.
+func removeLocks(s *stage.Stage) (err error) {
+	for range 100 {
+		if err = os.RemoveAll(state.New(s.Node.StateDir).LockDir()); !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+	}
+	return err
+}
 
 // behind adds a pod whose identifier is locked: it must be told to try again, and by whom it is held up.
 func (st *Stopped) behind(s *stage.Stage, p *stage.Pod) error {

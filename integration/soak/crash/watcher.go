@@ -29,25 +29,16 @@ type Pauses struct {
 func Pause(ctx context.Context, o stage.Options, rnd *rand.Rand, length time.Duration) (p Pauses, err error) {
 	o.Latchd = append(o.Latchd, "--audit-period", "1s")
 	o.Entry = map[string]any{"lockTimeout": "200ms"}
-	s, err := stage.New(ctx, o)
+	policy := stage.Policy{App: app, Peers: 60}
+	s, steady, watch, err := begin(ctx, o, policy)
 	if err != nil {
 		return p, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	policy := stage.Policy{App: "a", Peers: 60}
-	if err := s.Write(policy); err != nil {
-		return p, err
-	}
-	labels := map[string]string{"app": "a"}
-	steady, err := s.Start("steady", labels, nil)
-	if err != nil {
-		return p, err
-	}
-	watch := stage.NewWatch(4*time.Millisecond, steady)
 	defer watch.Stop()
 	stopChurn := s.Churn(ctx, policy, 25*time.Millisecond)
 	for began := time.Now(); err == nil && ctx.Err() == nil && (p.Stops == 0 || time.Since(began) < length); p.Stops++ {
-		err = p.one(ctx, s, rnd, labels)
+		err = p.one(ctx, s, rnd)
 	}
 	policy, churnErr := stopChurn()
 	p.Versions = policy.Version
@@ -60,8 +51,9 @@ func Pause(ctx context.Context, o stage.Options, rnd *rand.Rand, length time.Dur
 }
 
 // one starts a pod while latchd is stopped.
-func (p *Pauses) one(ctx context.Context, s *stage.Stage, rnd *rand.Rand, labels map[string]string) error {
-	pod, err := s.NewPod("brief", labels)
+func (p *Pauses) one(ctx context.Context, s *stage.Stage, rnd *rand.Rand) error {
+	// Of several identifiers, so that latchd is seldom stopped at this one.
+	pod, err := s.NewPod("brief", map[string]string{"app": app, "n": fmt.Sprint(rnd.IntN(8))})
 	if err != nil {
 		return err
 	}
@@ -115,20 +107,12 @@ type StarvedLatchd struct {
 // the old policy or the new one, by the old one only if latchd says so or ends; a latchd that is not starved puts
 // all right.
 func StarveLatchd(ctx context.Context, o stage.Options, calls []Call, errnos ...unix.Errno) (st StarvedLatchd, err error) {
-	s, err := stage.New(ctx, o)
+	policy := stage.Policy{App: app, Peers: 20}
+	s, pod, watch, err := begin(ctx, o, policy)
 	if err != nil {
 		return st, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	policy := stage.Policy{App: "a", Peers: 20}
-	if err := s.Write(policy); err != nil {
-		return st, err
-	}
-	pod, err := s.Start("pod", map[string]string{"app": "a"}, nil)
-	if err != nil {
-		return st, err
-	}
-	watch := stage.NewWatch(4*time.Millisecond, pod)
 	defer watch.Stop()
 	for _, call := range calls {
 		for _, errno := range errnos {
