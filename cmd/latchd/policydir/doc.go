@@ -14,6 +14,8 @@
 //     that are missing now stay in force, since they may be in the broken one.
 //   - While the directory cannot be read, everything stays in force.
 //   - Of an object in two files the one in the lexically first file counts.
+//   - What is taken out of a file, or with it, stays while another file waits to be read, for 1 s at most: it
+//     may have moved there.
 //
 // Each of these is in the problems of the snapshot. Only a deleted file, or a well-formed file without
 // the object, takes an object away. A file written in place is read once it was not written for 20 ms; of a

@@ -73,61 +73,114 @@ func (r *Reader) read(thorough bool) (changed bool, err error) {
 	}
 	changed = !slices.Equal(passed, r.passed)
 	r.passed = passed
+	before := r.waiting
+	r.waiting = map[string]time.Time{}
+	looks := make([]look, 0, len(names))
+	for _, name := range names {
+		l := r.lookAt(name, thorough)
+		switch {
+		case l.same:
+		case l.fresh && r.wait(name, before):
+		default:
+			looks = append(looks, l)
+		}
+	}
+	// What has left a file may be in one that waits, and must not be out of force until that is read.
+	hold := func(name string) bool { return r.wait(name, before) }
+	if len(r.waiting) == 0 {
+		hold = func(string) bool { return false }
+	}
 	for name := range r.files {
-		if _, there := slices.BinarySearch(names, name); !there { // sorted by list
+		if _, there := slices.BinarySearch(names, name); !there && !hold(name) { // sorted by list
 			delete(r.files, name)
 			changed = true
 		}
 	}
-	waiting := r.waiting
-	r.waiting = map[string]time.Time{}
-	for _, name := range names {
-		since, waits := waiting[name]
-		if !waits {
-			since = time.Now()
-		}
-		changed = r.readOne(name, since, thorough) || changed
+	for _, l := range looks {
+		changed = r.readOne(l, hold) || changed
 	}
 	r.looked = true
 	return changed, nil
 }
 
-// readOne reads a file that has waited for calm since a time, and says whether it differs from the last look.
-func (r *Reader) readOne(name string, since time.Time, thorough bool) bool {
-	f, path := r.files[name], filepath.Join(r.dir, name)
-	s, err := stampOf(path)
-	if err == nil {
-		switch {
-		case !thorough && f != nil && f.err == "" && f.sure && f.stamp == s:
-			return false
-		case r.looked && s.age() >= 0 && s.age() < r.calm && time.Since(since) < patience:
-			r.waiting[name] = since
-			return false
-		}
+// wait puts a file off to the next look, unless it has waited for long.
+func (r *Reader) wait(name string, before map[string]time.Time) bool {
+	since, waited := before[name]
+	if !waited {
+		since = time.Now()
 	}
-	sure := s.isOld()
+	if time.Since(since) >= patience {
+		return false
+	}
+	r.waiting[name] = since
+	return true
+}
+
+// look is what is seen of a file from outside.
+type look struct {
+	name  string
+	stamp stamp
+	sure  bool // no change after it can leave the stamp as it is
+	err   error
+	same  bool // it is as it was when it was read
+	fresh bool // it may be in the middle of being written
+}
+
+func (r *Reader) lookAt(name string, thorough bool) look {
+	f, l := r.files[name], look{name: name}
+	if l.stamp, l.err = stampOf(filepath.Join(r.dir, name)); l.err != nil {
+		return l
+	}
+	l.sure = l.stamp.isOld()
+	l.same = !thorough && f != nil && f.err == "" && f.sure && f.stamp == l.stamp
+	age := l.stamp.age()
+	l.fresh = r.looked && age >= 0 && age < r.calm
+	return l
+}
+
+// readOne reads a file and says whether it differs from the last look. A version without some of its objects
+// is not taken over while hold says so.
+func (r *Reader) readOne(l look, hold func(name string) bool) bool {
+	f, err := r.files[l.name], l.err
 	var data []byte
 	var sum [sha256.Size]byte
 	if err == nil {
-		data, sum, err = readFile(path, s.size, f.known())
+		data, sum, err = readFile(filepath.Join(r.dir, l.name), l.stamp.size, f.known())
 	}
 	switch {
 	case errors.Is(err, errNotAFile):
-		delete(r.files, name)
-		return f != nil
+		if f == nil || hold(l.name) {
+			return false
+		}
+		delete(r.files, l.name)
+		return true
 	case errors.Is(err, errSame):
-		f.stamp, f.sure = s, sure
+		f.stamp, f.sure = l.stamp, l.sure
 		return false
 	case err != nil && f != nil && f.err == err.Error():
 		return false
-	case f == nil:
-		f = &file{}
-		r.files[name] = f
 	}
-	f.update(name, data, err)
-	f.stamp, f.sure, f.sum = s, sure, sum
-	f.unread = f.state.Broken && (f.unread || !r.looked)
+	next := &file{stamp: l.stamp, sure: l.sure, sum: sum}
+	var old []manifest.Object
+	if f != nil {
+		old = f.state.Objects
+	}
+	next.update(l.name, data, err, old)
+	if lacks(next.state.Objects, old) && hold(l.name) {
+		return false
+	}
+	next.unread = next.state.Broken && (f != nil && f.unread || !r.looked)
+	r.files[l.name] = next
 	return true
+}
+
+// lacks tells whether objects of an earlier version are not in this one.
+func lacks(objects, old []manifest.Object) bool {
+	have := map[apis.Ref]bool{}
+	for _, o := range objects {
+		have[o.Ref] = true
+	}
+	return slices.ContainsFunc(old, func(o manifest.Object) bool { return !have[o.Ref] })
 }
 
 // known is the digest of what a file is known to hold, nil if nothing is.
@@ -138,9 +191,8 @@ func (f *file) known() *[sha256.Size]byte {
 	return &f.sum
 }
 
-// update takes over a new version of a file.
-func (f *file) update(name string, data []byte, err error) {
-	old := f.state.Objects
+// update fills in what a version of a file says, after one with some objects.
+func (f *file) update(name string, data []byte, err error, old []manifest.Object) {
 	if err != nil {
 		f.err = err.Error()
 		f.state = FileState{Broken: true, Problems: []apis.Problem{{File: name, Message: err.Error()}}}

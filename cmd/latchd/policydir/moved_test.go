@@ -1,0 +1,53 @@
+package policydir
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// An object that moves to another file is in force all the while, though the other one is not calm yet.
+func TestReadKeepsWhatMovesToAFileThatIsNotCalm(t *testing.T) {
+	dir := t.TempDir()
+	r := NewReader(dir)
+	r.calm = time.Hour
+	write(t, dir, "a.yaml", namespace("a"))
+	write(t, dir, "b.yaml", docs(namespace("b"), namespace("c")))
+	step := func(want ...string) {
+		t.Helper()
+		if _, err := r.Read(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := have(r.Snapshot()); !slices.Equal(got, want) {
+			t.Errorf("objects are %q, want %q", got, want)
+		}
+	}
+	step("a", "b", "c")
+	write(t, dir, "d.yaml", docs(namespace("a"), namespace("c")))
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "b.yaml", namespace("b"))
+	long := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "b.yaml"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	step("a", "b", "c")
+	if err := os.Chtimes(filepath.Join(dir, "d.yaml"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	step("b", "a", "c")
+	if len(r.waiting) > 0 {
+		t.Errorf("%v wait", r.waiting)
+	}
+	write(t, dir, "e.yaml", namespace("e"))
+	write(t, dir, "b.yaml", namespace("f"))
+	if err := os.Chtimes(filepath.Join(dir, "b.yaml"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	step("b", "a", "c")
+	r.waiting["b.yaml"] = time.Now().Add(-patience) // not for ever
+	step("f", "a", "c")
+}
