@@ -164,11 +164,23 @@ func Pods(ctx context.Context, o stage.Options, pods, identifiers int, r Rate, t
 	if err == nil {
 		err = rate(ctx, s, started, policy.App, identifiers, r, tell)
 	}
-	for _, p := range started {
-		_, delErr := p.Del()
-		err = errors.Join(err, delErr, p.Drop())
+	return errors.Join(err, endAll(started), s.Node.RemoveManifest("expected.json"), s.Delete(policy))
+}
+
+// endAll ends pods, a few at a time.
+func endAll(pods []*stage.Pod) error {
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		wg.Go(func() {
+			for n := i; n < len(pods); n += len(errs) {
+				_, err := pods[n].Del()
+				errs[i] = errors.Join(errs[i], err, pods[n].Drop())
+			}
+		})
 	}
-	return errors.Join(err, s.Node.RemoveManifest("expected.json"), s.Delete(policy))
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // expectedPods are the Pod objects of a number of identifiers, one each.
