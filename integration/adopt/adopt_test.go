@@ -71,7 +71,6 @@ func (q *query) answer() error {
 func TestRunningPodsAreAdopted(t *testing.T) {
 	g := newGround(t)
 	g.nft(tracking)
-	g.Node.Sysctl(t, "net.netfilter.nf_conntrack_udp_timeout", "600") // latchd may take an emulated machine longer to start than the default 30 s
 	a, b, c := g.pod(testenv.PodA), g.pod(testenv.PodB), g.pod(testenv.PodC)
 	g.publish(lost)
 	g.policies()

@@ -58,7 +58,8 @@ func newGround(t *testing.T, latchd ...string) *ground {
 	return g
 }
 
-// nft loads rules on the node.
+// nft loads rules on the node. What they have the kernel track is known for long: an emulated machine takes
+// longer to start latchd than the 30 s that a datagram without an answer is.
 func (g *ground) nft(rules string) {
 	g.t.Helper()
 	path, err := exec.LookPath("nft")
@@ -68,6 +69,7 @@ func (g *ground) nft(rules string) {
 	cmd := exec.Command(path, "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)
 	g.Node.MustDo(g.t, cmd.Run)
+	g.Node.Sysctl(g.t, "net.netfilter.nf_conntrack_udp_timeout", "600")
 }
 
 func (g *ground) start() {

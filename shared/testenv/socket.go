@@ -36,8 +36,13 @@ func (n *NetNS) ListenTCP(t testing.TB, addr string) *Server {
 			s.Seen.Add(1)
 			go func() {
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(time.Minute))
-				_, _ = io.Copy(c, c)
+				for b := make([]byte, 65536); ; {
+					_ = c.SetDeadline(time.Now().Add(time.Minute)) // of silence
+					n, err := c.Read(b)
+					if _, writeErr := c.Write(b[:n]); err != nil || writeErr != nil {
+						return
+					}
+				}
 			}()
 		}
 	}()
