@@ -205,3 +205,31 @@ func TestParseMode(t *testing.T) {
 		}
 	}
 }
+
+// To attach again in one conversation changes nothing, and another program takes the place.
+func TestAttachAgainInOneConversation(t *testing.T) {
+	modes(t, func(t *testing.T, g *ground, m Mode) {
+		p, q := newProgram(t, "p", ok), newProgram(t, "q", ok)
+		err := g.in(func() error {
+			i, err := Open(g.ifindex)
+			if err != nil {
+				return err
+			}
+			defer i.Close()
+			for _, prog := range []counter{p, p, q} {
+				for _, s := range Sides {
+					if err := i.Attach(s, prog.Program, m, g.pin(s)); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range Sides {
+			g.wantEffective(s, q.Program, m)
+		}
+	})
+}

@@ -74,12 +74,13 @@ func addFilter(i *Interface, h hook, s Side, prog *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	made, err := ensureClsact(i)
-	if err != nil {
+	if err := ensureClsact(i); err != nil {
 		return err
 	}
+	bare := i.bare[h]
+	delete(i.bare, h)
 	var found []filter
-	if !made {
+	if !bare {
 		if found, err = list(i, h); err != nil {
 			return err
 		}

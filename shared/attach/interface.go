@@ -14,10 +14,10 @@ import (
 //
 // It is for one goroutine and one errand: what was found out at its beginning is not asked for again.
 type Interface struct {
-	ifindex    int
-	c          *rtnl.Conn
-	madeClsact bool
-	qdisc      *string // the kind that Query found in the place of clsact, for the other side
+	ifindex int
+	c       *rtnl.Conn
+	bare    map[hook]bool // below the clsact that Attach made: nothing was put there yet
+	qdisc   *string       // the kind that Query found in the place of clsact, for the other side
 }
 
 // Open begins a conversation, in the network namespace of the calling thread. It does not ask the kernel

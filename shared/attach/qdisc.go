@@ -11,29 +11,28 @@ import (
 
 const clsact = "clsact"
 
-// ensureClsact makes the qdisc that our filters lie below, unless it is there: made says that this
-// conversation made it, for either side, so that nobody was there before. It refuses a qdisc of kind
+// ensureClsact makes the qdisc that our filters lie below, unless it is there. It refuses a qdisc of kind
 // ingress: that one takes a filter for packets to the pod and runs it on packets from the pod.
-func ensureClsact(i *Interface) (made bool, err error) {
-	if i.madeClsact {
-		return true, nil
+func ensureClsact(i *Interface) error {
+	if len(i.bare) > 0 { // made for the other side
+		return nil
 	}
-	_, err = i.c.Do(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, qdisc(i.ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
+	_, err := i.c.Do(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL, qdisc(i.ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
 	if err == nil {
-		i.madeClsact = true
-		return true, nil
+		i.bare = map[hook]bool{FromPod.hook(): true, ToPod.hook(): true}
+		return nil
 	}
 	if !errors.Is(err, unix.EEXIST) {
-		return false, fmt.Errorf("add clsact: %w", err)
+		return fmt.Errorf("add clsact: %w", err)
 	}
 	kind, err := ingressQdisc(i)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if kind != clsact {
-		return false, fmt.Errorf("%w: a qdisc of kind %q has the place of clsact", ErrConflict, kind)
+		return fmt.Errorf("%w: a qdisc of kind %q has the place of clsact", ErrConflict, kind)
 	}
-	return false, nil
+	return nil
 }
 
 // endClsact removes the qdisc if no filter is below it.
@@ -51,7 +50,7 @@ func endClsact(i *Interface) error {
 			return nil
 		}
 	}
-	i.madeClsact = false
+	i.bare = nil
 	_, err = i.c.Do(unix.RTM_DELQDISC, 0, qdisc(i.ifindex), nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(clsact)))
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // absent
 		return fmt.Errorf("delete clsact: %w", err)
