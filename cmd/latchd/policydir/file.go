@@ -19,6 +19,9 @@ const maxSize = 16 << 20
 // errNotAFile means that there is nothing to read and nothing to complain about.
 var errNotAFile = errors.New("is not a file")
 
+// errGone means that a file was listed and is not there.
+var errGone = fmt.Errorf("%w any more", errNotAFile)
+
 // errSame means that a file holds what it is known to hold.
 var errSame = errors.New("has not changed")
 
@@ -44,7 +47,7 @@ func stampOf(path string) (s stamp, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return s, errNotAFile
+			return s, errGone
 		}
 		return s, errors.New("is a symbolic link to a file that does not exist")
 	}

@@ -8,6 +8,26 @@ import (
 	"time"
 )
 
+// A file that goes between its listing and the look at it is asked for again: its objects may be in a file that
+// came after the listing.
+func TestReadListsAgainWhatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	r := NewReader(dir)
+	write(t, dir, "a.yaml", namespace("a"))
+	if _, err := r.Read(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if l := r.lookAt("a.yaml", true); !l.fresh {
+		t.Errorf("look is %+v, want it to be put off", l)
+	}
+	if _, err := r.Read(); err != nil || r.files["a.yaml"] != nil || len(r.waiting) > 0 {
+		t.Errorf("files are %v and %v wait, error %v", r.files, r.waiting, err)
+	}
+}
+
 // An object that moves to another file is in force all the while, though the other one is not calm yet.
 func TestReadKeepsWhatMovesToAFileThatIsNotCalm(t *testing.T) {
 	dir := t.TempDir()

@@ -123,12 +123,13 @@ type look struct {
 	sure  bool // no change after it can leave the stamp as it is
 	err   error
 	same  bool // it is as it was when it was read
-	fresh bool // it may be in the middle of being written
+	fresh bool // it may be in the middle of being written, or of a move to a name that was not there to be listed
 }
 
 func (r *Reader) lookAt(name string, thorough bool) look {
 	f, l := r.files[name], look{name: name}
 	if l.stamp, l.err = stampOf(filepath.Join(r.dir, name)); l.err != nil {
+		l.fresh = f != nil && errors.Is(l.err, errGone)
 		return l
 	}
 	l.sure = l.stamp.isOld()
