@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/latch-cni/latch/shared/folder"
 )
 
 const (
@@ -103,15 +103,14 @@ func remove(path string) error {
 // list reads all records of one folder. It returns the good ones even with an error, which joins what
 // is wrong with the others.
 func list[T any](s Store, dir string, key func(T) string) ([]T, error) {
-	folder := filepath.Join(s.dir, dir)
-	found, err := names(folder)
+	found, err := names(filepath.Join(s.dir, dir))
 	if err != nil {
 		return nil, fmt.Errorf("list records: %w", err)
 	}
 	var records []T
 	var errs []error
 	for _, name := range found {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(s.dir, dir, name)
 		var r T
 		switch err := read(path, &r); {
 		case errors.Is(err, os.ErrNotExist): // deleted since the folder was read
@@ -126,26 +125,19 @@ func list[T any](s Store, dir string, key func(T) string) ([]T, error) {
 	return records, errors.Join(errs...)
 }
 
-// names lists the files of records. On a tmpfs, one that is replaced while the folder is read may be left
-// out, though there is no moment without it: it is read until two times in a row bring nothing new.
-func names(folder string) ([]string, error) {
-	found := map[string]bool{}
-	for same := 0; same < 2; same++ {
-		entries, err := os.ReadDir(folder)
-		if errors.Is(err, os.ErrNotExist) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			name := e.Name()
-			if !found[name] && strings.HasSuffix(name, suffix) && !strings.HasPrefix(name, tempPrefix) {
-				found[name], same = true, -1
-			}
+// names lists the files of records.
+func names(dir string) ([]string, error) {
+	entries, err := folder.Entries(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var found []string
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, suffix) && !strings.HasPrefix(name, tempPrefix) {
+			found = append(found, name)
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return found, err
 }
 
 // SweepTemp removes temporary files that a killed process left, those older than age.
@@ -168,13 +160,13 @@ func (s Store) SweepTemp(age time.Duration) error {
 func (s Store) RemoveFolders() error {
 	var errs []error
 	for _, dir := range []string{dirPods, dirAttachments, dirIdentifiers, dirLocks, ""} {
-		folder := filepath.Join(s.dir, dir)
-		entries, err := os.ReadDir(folder)
+		path := filepath.Join(s.dir, dir)
+		entries, err := os.ReadDir(path)
 		if errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
 			continue
 		}
 		if err == nil {
-			err = remove(folder)
+			err = remove(path)
 		}
 		if dir != "" || !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EROFS) {
 			errs = append(errs, err)

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/latch-cni/latch/shared/folder"
 )
 
 // Defaults of the places on a node.
@@ -55,6 +57,9 @@ func (c Config) entry(disabled string) entry {
 	return e
 }
 
+// extensions are those of the files that runtimes take for configurations.
+var extensions = []string{".conf", ".conflist", ".json"}
+
 var errNoPrimary = errors.New("there is no configuration of a primary CNI")
 
 // primary returns the name of the file to follow. The error wraps errNoPrimary if there is none.
@@ -80,17 +85,16 @@ func (c Config) primary() (string, error) {
 // others lists the files that runtimes take for configurations, but ours, in the order in which they
 // take them.
 func (c Config) others() ([]string, error) {
-	files, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
-	if err != nil {
+	entries, err := folder.Entries(c.ConfDir) // a primary that is being replaced is none that is gone
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list CNI configurations: %w", err)
 	}
 	var names []string
-	for _, f := range files {
-		if name := filepath.Base(f); name != c.Name {
+	for _, e := range entries {
+		if name := e.Name(); !e.IsDir() && name != c.Name && slices.Contains(extensions, filepath.Ext(name)) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	return names, nil
 }
 

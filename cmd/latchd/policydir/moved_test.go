@@ -1,11 +1,14 @@
 package policydir
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // A file that goes between its listing and the look at it is asked for again: its objects may be in a file that
@@ -70,4 +73,21 @@ func TestReadKeepsWhatMovesToAFileThatIsNotCalm(t *testing.T) {
 	step("b", "a", "c")
 	r.waiting["b.yaml"] = time.Now().Add(-patience) // not for ever
 	step("f", "a", "c")
+}
+
+// A file that is replaced all the time is never taken for one that is gone: its policy would be out of force.
+func TestReadMissesNoFileThatIsBeingReplaced(t *testing.T) {
+	const files = 300
+	dir := testenv.Memory(t)
+	name := func(i int) string { return fmt.Sprintf("n%03d", i) }
+	testenv.Replace(t, dir, files, func(i int) string { return name(i) + ".yaml" }, func(i int) []byte { return []byte(namespace(name(i))) })
+	r := NewReader(dir)
+	for n := range 200 {
+		if _, err := r.read(n%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := have(r.Snapshot()); len(got) != files {
+			t.Fatalf("look %d: %d objects of %d", n, len(got), files)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/manifest"
+	"github.com/latch-cni/latch/shared/folder"
 )
 
 // FileState is what one file contributes.
@@ -71,6 +72,7 @@ func (r *Reader) read(thorough bool) (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read policy directory: %w", err)
 	}
+	names = r.withKnown(names)
 	changed = !slices.Equal(passed, r.passed)
 	r.passed = passed
 	before := r.waiting
@@ -101,6 +103,22 @@ func (r *Reader) read(thorough bool) (changed bool, err error) {
 	}
 	r.looked = true
 	return changed, nil
+}
+
+// withKnown adds the known files that are there and were not listed, since they are being replaced: what they say
+// must not be out of force for an instant.
+func (r *Reader) withKnown(names []string) []string {
+	listed := len(names)
+	for name := range r.files {
+		if _, found := slices.BinarySearch(names[:listed], name); found {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(r.dir, name)); err == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // wait puts a file off to the next look, unless it has waited for long.
@@ -276,7 +294,7 @@ func (r *Reader) names() []string {
 
 // list returns the names that can be manifests, and those of folders that hold some, sorted.
 func list(dir string) (names, folders []string, _ error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := folder.Entries(dir)
 	if err != nil {
 		return nil, nil, err
 	}
