@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -49,22 +50,45 @@ func (p Problem) String() string {
 	return p.Object + ": " + p.Message
 }
 
-// settled inspects an attachment, and again while it is out of order: without the lock a reader may
-// come between two steps of a writer.
-func (n *Node) settled(a state.Attachment) Pod {
-	p := n.inspect(a)
+// settled inspects attachments, and those that are out of order again: without the lock a reader may come
+// between two steps of a writer. They are waited for together, since a node may have hundreds of them. One
+// that has been removed by then is left out.
+func (n *Node) settled(atts []state.Attachment) (pods []Pod) {
+	var wrong []Pod
+	look := func(atts []state.Attachment) (again []state.Attachment) {
+		wrong = nil
+		for _, a := range atts {
+			if p := n.inspect(a); p.Healthy {
+				pods = append(pods, p)
+			} else {
+				wrong, again = append(wrong, p), append(again, a)
+			}
+		}
+		return again
+	}
+	again := look(atts)
 	for _, wait := range settleWaits {
-		if p.Healthy {
+		if len(again) == 0 {
 			break
 		}
 		time.Sleep(wait)
-		now, err := n.store.ReadAttachment(a.ContainerID, a.IfName)
-		if err == nil {
-			a = now
-		}
-		p = n.inspect(a)
+		again = look(n.readAgain(again))
 	}
-	return p
+	return append(pods, wrong...)
+}
+
+// readAgain reads the records of attachments as they are by now.
+func (n *Node) readAgain(atts []state.Attachment) (now []state.Attachment) {
+	for _, a := range atts {
+		r, err := n.store.ReadAttachment(a.ContainerID, a.IfName)
+		switch {
+		case err == nil:
+			now = append(now, r)
+		case !errors.Is(err, fs.ErrNotExist):
+			now = append(now, a)
+		}
+	}
+	return now
 }
 
 // inspector compares one attachment's record with the kernel.

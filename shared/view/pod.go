@@ -113,11 +113,10 @@ func (p Pod) Addrs() []netip.Addr {
 // readable ones even with an error, which names the records that are not.
 func (n *Node) Pods() ([]Pod, error) {
 	records := n.records()
-	var pods []Pod
+	pods := n.settled(records.attachments)
 	attached := map[string]bool{}
-	for _, a := range records.attachments {
-		attached[a.PodNamespace+"/"+a.PodName] = true
-		pods = append(pods, n.settled(a))
+	for _, p := range pods {
+		attached[p.Key()] = true
 	}
 	unadopted := n.unadopted()
 	for _, r := range records.pods {
