@@ -185,7 +185,7 @@ func (r *Reader) readOne(l look, hold func(name string) bool) bool {
 		old = f.state.Objects
 	}
 	next.update(l.name, data, err, old)
-	if lacks(next.state.Objects, old) && hold(l.name) {
+	if len(missing(next.state.Objects, old)) > 0 && hold(l.name) {
 		return false
 	}
 	next.unread = next.state.Broken && (f != nil && f.unread || !r.looked)
@@ -193,13 +193,18 @@ func (r *Reader) readOne(l look, hold func(name string) bool) bool {
 	return true
 }
 
-// lacks tells whether objects of an earlier version are not in this one.
-func lacks(objects, old []manifest.Object) bool {
+// missing are the objects of an earlier version that are not in this one.
+func missing(objects, old []manifest.Object) (gone []manifest.Object) {
 	have := map[apis.Ref]bool{}
 	for _, o := range objects {
 		have[o.Ref] = true
 	}
-	return slices.ContainsFunc(old, func(o manifest.Object) bool { return !have[o.Ref] })
+	for _, o := range old {
+		if !have[o.Ref] {
+			gone = append(gone, o)
+		}
+	}
+	return gone
 }
 
 // known is the digest of what a file is known to hold, nil if nothing is.
@@ -234,15 +239,9 @@ func (f *file) update(name string, data []byte, err error, old []manifest.Object
 
 // keep adds those objects of an earlier version that are not in this one.
 func (s *FileState) keep(old []manifest.Object, name string) {
-	have := map[apis.Ref]bool{}
-	for _, o := range s.Objects {
-		have[o.Ref] = true
-	}
-	for _, o := range old {
-		if !have[o.Ref] {
-			s.Objects = append(s.Objects, o)
-			s.Kept = append(s.Kept, o.Ref)
-		}
+	for _, o := range missing(s.Objects, old) {
+		s.Objects = append(s.Objects, o)
+		s.Kept = append(s.Kept, o.Ref)
 	}
 	if len(s.Kept) > 0 {
 		message := "stays in force as it was last read, while the file is broken"
