@@ -13,6 +13,12 @@ import (
 // the plugin came before latchd and made them by defaults. Else it says so in the log, and they stay as they
 // are. It is to be called before anything else is done with the objects.
 func (e *Enforcer) Resize(ctx context.Context) error {
+	e.mu.RLock()
+	o := e.objects
+	e.mu.RUnlock()
+	if e.sized(o) {
+		return nil
+	}
 	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
 	if err != nil {
 		return err
@@ -23,14 +29,20 @@ func (e *Enforcer) Resize(ctx context.Context) error {
 	return nil
 }
 
+// sized tells whether the flow tables have the sizes of the configuration.
+func (e *Enforcer) sized(o *objects) bool {
+	have := bpf.SizesOf(o.maps)
+	return have.Flows4 == e.cfg.Sizes.Flows4 && have.Flows6 == e.cfg.Sizes.Flows6
+}
+
 func (e *Enforcer) resizeLocked(ctx context.Context) error {
 	o, err := openObjects(e.pins, e.cfg.BindOnly)
 	if err != nil {
 		return err
 	}
-	have, want := bpf.SizesOf(o.maps), e.cfg.Sizes
+	have, want, sized := bpf.SizesOf(o.maps), e.cfg.Sizes, e.sized(o)
 	bindings, err := o.bindings()
-	if err = errors.Join(err, o.close()); err != nil || have.Flows4 == want.Flows4 && have.Flows6 == want.Flows6 {
+	if err = errors.Join(err, o.close()); err != nil || sized {
 		return err
 	}
 	atts, err := e.store.ListAttachments()
