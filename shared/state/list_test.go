@@ -3,9 +3,7 @@ package state
 import (
 	"fmt"
 	"os"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,24 +14,11 @@ import (
 func TestListMissesNoRecordThatIsBeingReplaced(t *testing.T) {
 	const count = 300
 	s := New(testenv.Memory(t))
-	write := func(i int) {
-		if err := s.WriteAttachment(Attachment{ContainerID: fmt.Sprint(i % count), IfName: "eth0"}); err != nil {
+	testenv.Repeat(t, count, func(i int) {
+		if err := s.WriteAttachment(Attachment{ContainerID: fmt.Sprint(i), IfName: "eth0"}); err != nil {
 			t.Error(err)
 		}
-	}
-	for i := range count {
-		write(i)
-	}
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; !stop.Load(); i++ {
-			write(i)
-			time.Sleep(200 * time.Microsecond)
-		}
-	}()
-	defer func() { stop.Store(true); <-done }()
+	})
 	for range 200 {
 		all, err := s.ListAttachments()
 		if err != nil || len(all) != count {

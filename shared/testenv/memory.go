@@ -38,6 +38,12 @@ func Replace(t *testing.T, dir string, files int, name func(int) string, content
 			t.Error(err)
 		}
 	}
+	Repeat(t, files, write)
+}
+
+// Repeat writes each of some files once, and then again and again, one after the other, until the test ends.
+func Repeat(t *testing.T, files int, write func(int)) {
+	t.Helper()
 	for i := range files {
 		write(i)
 	}
