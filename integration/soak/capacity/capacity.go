@@ -61,10 +61,7 @@ func Peers(ctx context.Context, o stage.Options, peers int, tell Figure) (err er
 
 // changes puts a policy in force and tells what it took.
 func changes(s *stage.Stage, policy stage.Policy, pod *stage.Pod, peers int, step string, tell Figure) error {
-	if err := resetPeak(s); err != nil {
-		return err
-	}
-	before, err := usage(s)
+	before, err := measure(s)
 	if err != nil {
 		return err
 	}

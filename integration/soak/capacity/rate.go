@@ -78,10 +78,7 @@ func rate(ctx context.Context, s *stage.Stage, started []*stage.Pod, app string,
 	o.forget()
 	watch := stage.NewWatch(5*time.Millisecond, started[:min(len(started), 5)]...)
 	defer watch.Stop()
-	if err := resetPeak(s); err != nil {
-		return err
-	}
-	before, err := usage(s)
+	before, err := measure(s)
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,14 @@ func resetPeak(s *stage.Stage) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Node.Latchd.PID()), []byte(peak), 0)
 }
 
+// measure is what is used when something begins, from which on the peak of memory counts.
+func measure(s *stage.Stage) (Usage, error) {
+	if err := resetPeak(s); err != nil {
+		return Usage{}, err
+	}
+	return usage(s)
+}
+
 // resting is the memory that latchd holds when it has nothing to do for some seconds.
 func resting(ctx context.Context, s *stage.Stage) (rss int64, err error) {
 	for range 6 {
