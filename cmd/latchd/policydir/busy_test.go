@@ -15,15 +15,7 @@ func TestReadWaitsForCalmOfEachFile(t *testing.T) {
 	r := NewReader(dir)
 	r.calm = time.Hour
 	write(t, dir, "a.yaml", namespace("a"))
-	step := func(want ...string) {
-		t.Helper()
-		if _, err := r.Read(); err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := have(r.Snapshot()); !slices.Equal(got, want) {
-			t.Errorf("objects are %q, want %q", got, want)
-		}
-	}
+	step := func(want ...string) { t.Helper(); wantRead(t, r, want...) }
 	step("a") // the first look waits for nothing
 	write(t, dir, "a.yaml", labelled("a", "2"))
 	write(t, dir, "b.yaml", namespace("b"))
@@ -65,5 +57,16 @@ func TestReadFindsEveryChange(t *testing.T) {
 				t.Error("a file that was not changed for long is read in every look")
 			}
 		}
+	}
+}
+
+// wantRead has everything read, and compares the objects that are in force then.
+func wantRead(t *testing.T, r *Reader, want ...string) {
+	t.Helper()
+	if _, err := r.Read(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := have(r.Snapshot()); !slices.Equal(got, want) {
+		t.Errorf("objects are %q, want %q", got, want)
 	}
 }

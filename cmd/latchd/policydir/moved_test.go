@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -38,15 +37,7 @@ func TestReadKeepsWhatMovesToAFileThatIsNotCalm(t *testing.T) {
 	r.calm = time.Hour
 	write(t, dir, "a.yaml", namespace("a"))
 	write(t, dir, "b.yaml", docs(namespace("b"), namespace("c")))
-	step := func(want ...string) {
-		t.Helper()
-		if _, err := r.Read(); err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := have(r.Snapshot()); !slices.Equal(got, want) {
-			t.Errorf("objects are %q, want %q", got, want)
-		}
-	}
+	step := func(want ...string) { t.Helper(); wantRead(t, r, want...) }
 	step("a", "b", "c")
 	write(t, dir, "d.yaml", docs(namespace("a"), namespace("c")))
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
