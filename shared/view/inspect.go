@@ -19,6 +19,17 @@ import (
 // A writer at work is done in milliseconds. What is still wrong after these waits is wrong.
 var settleWaits = []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond}
 
+// settle looks again and again until a look says that all is well, or has done so for long enough.
+func settle(isWell func() bool) {
+	for _, wait := range settleWaits {
+		if isWell() {
+			return
+		}
+		time.Sleep(wait)
+	}
+	isWell()
+}
+
 // Kinds of problems.
 const (
 	KindRecord  = "record"  // a record is missing, unreadable, or says that the work was not finished
@@ -55,7 +66,11 @@ func (p Problem) String() string {
 // that has been removed by then is left out.
 func (n *Node) settled(atts []state.Attachment) (pods []Pod) {
 	var wrong []Pod
-	look := func(atts []state.Attachment) (again []state.Attachment) {
+	settle(func() bool {
+		if wrong != nil {
+			atts = n.readAgain(atts)
+		}
+		var again []state.Attachment
 		wrong = nil
 		for _, a := range atts {
 			if p := n.inspect(a); p.Healthy {
@@ -64,16 +79,9 @@ func (n *Node) settled(atts []state.Attachment) (pods []Pod) {
 				wrong, again = append(wrong, p), append(again, a)
 			}
 		}
-		return again
-	}
-	again := look(atts)
-	for _, wait := range settleWaits {
-		if len(again) == 0 {
-			break
-		}
-		time.Sleep(wait)
-		again = look(n.readAgain(again))
-	}
+		atts = again
+		return len(wrong) == 0
+	})
 	return append(pods, wrong...)
 }
 

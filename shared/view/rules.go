@@ -3,7 +3,6 @@ package view
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/identity"
@@ -61,23 +60,22 @@ func (n *Node) content(p Pod) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
+	var c content
+	proved := false
 	err = fmt.Errorf("read rules of slot %d: %w", p.Slot, ErrBusy)
-	for try := 0; try <= len(settleWaits); try++ {
-		if try > 0 {
-			time.Sleep(settleWaits[try-1])
-		}
-		c, proved, readErr := k.read(p.Slot)
+	settle(func() bool {
+		read, ok, readErr := k.read(p.Slot)
 		if readErr != nil {
 			err = readErr
-			continue
 		}
-		if !proved {
-			continue
-		}
-		c.known = n.sources(p)
-		return c, nil
+		c, proved = read, ok && readErr == nil
+		return proved
+	})
+	if !proved {
+		return content{}, err
 	}
-	return content{}, err
+	c.known = n.sources(p)
+	return c, nil
 }
 
 func (k *kernel) read(slot uint32) (c content, proved bool, err error) {

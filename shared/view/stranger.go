@@ -3,7 +3,6 @@ package view
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/state"
@@ -12,18 +11,18 @@ import (
 // strangers are attachments that are bound as another identifier than their pod's record says: what judges
 // them is in order, and not theirs. A writer that moves a pod is done in a moment.
 func (n *Node) strangers(r *Report) {
-	found := n.strange()
-	for _, wait := range settleWaits {
-		if len(found) == 0 {
-			return
-		}
-		time.Sleep(wait)
+	var found map[string]stranger
+	settle(func() bool {
 		now := n.strange()
+		if found == nil {
+			found = now
+		}
 		maps.DeleteFunc(found, func(key string, s stranger) bool {
 			n, still := now[key]
 			return !still || n.bound.Identifier != s.bound.Identifier || n.pod.Identifier != s.pod.Identifier
 		})
-	}
+		return len(found) == 0
+	})
 	for _, at := range slices.Sorted(maps.Keys(found)) {
 		s := found[at]
 		key := s.pod.Namespace + "/" + s.pod.Name
