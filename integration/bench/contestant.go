@@ -18,6 +18,9 @@ import (
 // doesNothing is the plugin asked for its version: what a process of it costs before it has done anything.
 const doesNothing = "latch that does nothing"
 
+// emptyMain is the file of the empty program.
+const emptyMain = "empty"
+
 // contestant is a program that is run as the runtime runs a plugin.
 type contestant struct {
 	name string
@@ -29,11 +32,7 @@ type contestant struct {
 }
 
 // contestants are latch, the plugins that it is compared with, and the floor of all Go programs.
-func (g *ground) contestants(ctx context.Context) ([]*contestant, error) {
-	empty, err := buildEmpty(ctx, g.bin.Dir)
-	if err != nil {
-		return nil, err
-	}
+func (g *ground) contestants() []*contestant {
 	plugin := func(name, plugin string, keys map[string]any) *contestant {
 		conf := map[string]any{"cniVersion": "1.0.0", "name": "bench", "type": plugin}
 		maps.Copy(conf, keys)
@@ -44,7 +43,7 @@ func (g *ground) contestants(ctx context.Context) ([]*contestant, error) {
 			"stateDir": g.node.StateDir, "bpffs": g.node.Bpffs, "logFile": g.node.LatchLog,
 		}),
 		{name: doesNothing, path: filepath.Join(g.bin.Dir, "latch"), verb: "VERSION"},
-		{name: "empty Go main", path: empty},
+		{name: "empty Go main", path: filepath.Join(g.bin.Dir, emptyMain)},
 		plugin("bandwidth", "bandwidth", map[string]any{
 			"ingressRate": 100e6, "ingressBurst": 10e6, "egressRate": 100e6, "egressBurst": 10e6,
 		}),
@@ -52,26 +51,26 @@ func (g *ground) contestants(ctx context.Context) ([]*contestant, error) {
 	}
 	if _, err := exec.LookPath("nft"); err != nil {
 		fmt.Println("portmap with a port is left out: nft is not installed")
-		return all, nil
+		return all
 	}
 	return append(all, plugin("portmap, 1 port (nftables)", "portmap", map[string]any{
 		"backend":       "nftables",
 		"runtimeConfig": map[string]any{"portMappings": []any{map[string]any{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}}},
-	})), nil
+	}))
 }
 
 // buildEmpty builds a program that does nothing, as small as it gets.
-func buildEmpty(ctx context.Context, dir string) (string, error) {
-	src, bin := filepath.Join(dir, "empty.go"), filepath.Join(dir, "empty")
+func buildEmpty(ctx context.Context, dir string) error {
+	src, bin := filepath.Join(dir, emptyMain+".go"), filepath.Join(dir, emptyMain)
 	if err := os.WriteFile(src, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
-		return "", err
+		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin, src)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build empty program: %w: %s", err, out)
+		return fmt.Errorf("build empty program: %w: %s", err, out)
 	}
-	return bin, nil
+	return os.Remove(src)
 }
 
 // run measures one ADD, and its DEL apart.

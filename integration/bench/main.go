@@ -57,11 +57,14 @@ func comparePlugins(ctx context.Context, rounds int, bin string) (err error) {
 			return err
 		}
 	}
-	b, err := harness.Build(ctx) // all of them where plugins are: what a file system costs to run from, it costs all
+	b, err := harness.Build(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Remove()) }()
+	if err := errors.Join(buildEmpty(ctx, b.Dir), install(b.Dir)); err != nil {
+		return err
+	}
 	if err := harness.UseMemory(); err != nil {
 		return err
 	}
@@ -70,10 +73,7 @@ func comparePlugins(ctx context.Context, rounds int, bin string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.close(ctx)) }()
-	contestants, err := g.contestants(ctx)
-	if err != nil {
-		return err
-	}
+	contestants := g.contestants()
 	fmt.Printf("ADD: the whole process, from fork to exit, %d rounds\n\n", rounds)
 	for range rounds {
 		if err := ctx.Err(); err != nil {
