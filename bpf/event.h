@@ -26,8 +26,8 @@ static __always_inline void count(__u32 slot, __u32 place, const struct verdict 
 
 	if (n)
 		*n += 1;
-	else
-		bpf_map_update_elem(&counters, &key, &one, BPF_NOEXIST);
+	else /* another CPU may make it meanwhile: a program writes the value of its own CPU only */
+		bpf_map_update_elem(&counters, &key, &one, BPF_ANY);
 }
 
 static __always_inline __u64 wake_flag(struct node *n)

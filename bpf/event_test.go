@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/latch-cni/latch/bpf"
 )
@@ -140,6 +145,48 @@ func TestCounterOverflow(t *testing.T) {
 	}
 	if got := r.run(bpf.Egress, v4.open(bpf.Egress, v4.other, 80)); got.allow {
 		t.Errorf("got %v", got)
+	}
+}
+
+// The first packets of a reason are counted, also when two CPUs have one at once.
+func TestCountersOfTwoCPUs(t *testing.T) {
+	r := newRig(t)
+	r.load(policy{onMiss: deny2})
+	frame := v4.open(bpf.Egress, v4.peer, 80)
+	r.want("deny policy", bpf.Egress, frame)
+	key := slices.Collect(maps.Keys(r.counts()))[0]
+
+	const rounds = 3000
+	var met [2 * rounds]atomic.Int32 // of both CPUs, before and after each round
+	meet := func(at int) {
+		met[at].Add(1)
+		for met[at].Load() < 2 {
+			runtime.Gosched()
+		}
+	}
+	lost := 0
+	var cpus errgroup.Group
+	for cpu := range 2 {
+		cpus.Go(func() error {
+			var errs error
+			for i := range rounds {
+				if cpu == 0 {
+					errs = errors.Join(errs, r.Maps["counters"].Delete(key))
+				}
+				meet(2 * i)
+				_, err := r.FromPod.Run(&ebpf.RunOptions{Data: frame, Context: &skbContext{Ifindex: podIfindex}, Repeat: 1})
+				errs = errors.Join(errs, err)
+				meet(2*i + 1)
+				if cpu == 0 && r.counts()[key] != 2 {
+					lost++
+				}
+			}
+			return errs
+		})
+	}
+	r.must(cpus.Wait())
+	if lost > 0 {
+		t.Errorf("of %d rounds with two packets each, %d did not count both", rounds, lost)
 	}
 }
 
