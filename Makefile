@@ -9,10 +9,10 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VE
 SCENARIOS ?= integration/testdata/scenarios
 SUITE_TIMEOUT ?= 30m
 
-.PHONY: demo test build image generate verify lint unit race kernel integration conformance bench kernels soak setup clean
+.PHONY: demo test build image generate verify lint unit race kernel integration conformance bench kernels soak setup setup-run clean
 
 # The main job, end to end, on this machine and in network namespaces of its own.
-demo: setup build
+demo: setup-run build
 	go run ./integration/demo -bin bin
 
 # Everything that CI runs.
@@ -61,10 +61,10 @@ integration: setup build
 	CI=$(CI) hack/go-test -count=1 -timeout $(SUITE_TIMEOUT) -p 1 -- ./plugin/... ./cmd/... ./integration/...
 
 # The conformance cases of a folder: make conformance SCENARIOS=dir
-conformance: setup build
+conformance: setup-run build
 	go run ./integration/conformance $(SCENARIOS)
 
-bench: setup build
+bench: setup-run build
 	go run ./integration/bench
 
 # The kernel tests on 5.10, 6.1 and 6.12, in virtual machines: make kernels KERNELS=5.10
@@ -79,6 +79,9 @@ soak: setup build
 
 setup:
 	@hack/setup
+
+setup-run:
+	@hack/setup run
 
 clean:
 	rm -rf bin .cache

@@ -220,7 +220,7 @@ static __always_inline void touch(const struct env *e, const enum latch_dir dir,
 #define RECORD_V6 (1ULL << 63)
 #define RECORD_WHAT(k, dir, family, flags)                                                      \
 	((k).lport | (__u64)(k).rport << 16 | (__u64)(k).proto << 32 | (__u64)(k).local << 40 | \
-	 (__u64)((flags)&0x3f) << 56 | ((dir) == DIR_EGRESS ? RECORD_EGRESS : 0) |              \
+	 (__u64)((flags) & 0x3f) << 56 | ((dir) == DIR_EGRESS ? RECORD_EGRESS : 0) |            \
 	 ((family) == FAMILY_V6 ? RECORD_V6 : 0))
 
 /*

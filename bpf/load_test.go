@@ -16,7 +16,7 @@ import (
 // Verification is paid once a node, and on every run of every test. Before Linux 6.4 the verifier takes
 // every scalar of a program with calls for precise, and walks more. See DESIGN.md for what each kernel walks.
 const (
-	maxVerified    = 50000
+	maxVerified    = 60000
 	maxVerifiedOld = 250000
 )
 
