@@ -75,6 +75,14 @@ func TestEnsureBPFFS(t *testing.T) {
 	if err := pins.EnsureBPFFS(file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("on a file: %v", err)
 	}
+
+	used := filepath.Dir(file)
+	if err := pins.EnsureBPFFS(used); err == nil || !strings.Contains(err.Error(), used) {
+		t.Errorf("on a folder with a file in it: %v", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("what was in the folder is hidden: %v", err)
+	}
 }
 
 func made(t *testing.T) pins.Dir {
