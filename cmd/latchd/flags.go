@@ -151,8 +151,10 @@ func parseFlags(args []string) (options, error) {
 	if o.flowTableSize < bpf.MinFlows || o.flowTableSize > bpf.MaxFlows {
 		errs = append(errs, fmt.Errorf("--flow-table-size %d: must be from %d to %d", o.flowTableSize, bpf.MinFlows, bpf.MaxFlows))
 	}
-	if !filepath.IsAbs(o.bpffs) { // the plugin reads it from node.json, in another folder
-		errs = append(errs, fmt.Errorf("--bpffs %q: must be an absolute path", o.bpffs))
+	for flag, path := range map[string]string{"--bpffs": o.bpffs, "--state-dir": o.stateDir} {
+		if !filepath.IsAbs(path) { // the plugin uses it, in another working directory
+			errs = append(errs, fmt.Errorf("%s %q: must be an absolute path", flag, path))
+		}
 	}
 	errs = append(errs, o.checkSource(), o.observe.check(o.nodeName, &o.node))
 	return o, errors.Join(errs...)

@@ -11,7 +11,7 @@ import (
 func TestWrongValues(t *testing.T) {
 	for _, arg := range []string{
 		"--workers=0", "--workers=-1", "--grace=-1s", "--policy-wait=-1s", "--timeout-udp=0s", "--timeout-tcp-established=-1h",
-		"--audit-period=0s", "--lock-timeout=0s", "--bpffs=bpf", "--node-ip=10.0.0", "--enforcing-mode=Strict",
+		"--audit-period=0s", "--lock-timeout=0s", "--bpffs=bpf", "--state-dir=run/latch", "--node-ip=10.0.0", "--enforcing-mode=Strict",
 		"--attach-mode=xdp", "--unknown-pods=deny", "--log-level=trace", "--flow-table-size=1023",
 		"--flow-table-size=4194305",
 	} {

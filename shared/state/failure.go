@@ -27,7 +27,7 @@ const maxFailures = 256
 func (f Failure) key() string { return identity.PodKey(f.PodNamespace, f.PodName) }
 
 // WriteFailure writes the record of a failed ADD, in place of an older one of the pod. Beyond a number of
-// pods it writes nothing, nor if there is no folder of records: then latchd has never run.
+// pods it writes nothing, nor if there is no folder of records.
 func (s Store) WriteFailure(f Failure) error {
 	if _, err := os.Stat(s.dir); err != nil {
 		return nil
