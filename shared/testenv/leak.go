@@ -38,15 +38,18 @@ func leaksSince(dir string, before inventory) (leaks, programs []string, err err
 	return leaks, programs, err
 }
 
-// machines are folders that Latch uses on a node when nobody names others: tests have theirs.
-var machines = []string{"/sys/fs/bpf/latch", "/var/log/latch"}
+// machines are folders that Latch and runtimes use on a node when nobody names others: tests have theirs.
+var machines = []string{
+	"/sys/fs/bpf/latch", "/var/log/latch", "/run/latch", "/etc/latch",
+	"/run/netns", "/etc/cni/net.d", "/var/lib/cni",
+}
 
 // takeInventory looks at interfaces of the namespace that the tests run in, files and mounts below
-// their temporary folder, pins in the machine's own bpffs and files in its folder of logs,
+// their temporary folder, what is in the machine's own folders, processes that the tests started,
 // kernel objects that this process holds, and programs of the project that anybody holds.
 func takeInventory(dir string) (inventory, error) {
 	i := inventory{}
-	errs := []error{i.links(), i.mounts(dir), i.descriptors(), i.programs()}
+	errs := []error{i.links(), i.mounts(dir), i.processes(dir), i.descriptors(), i.programs()}
 	for _, root := range append([]string{dir}, machines...) {
 		errs = append(errs, i.files(root))
 	}
@@ -75,6 +78,22 @@ func (i inventory) mounts(dir string) error {
 		}
 	}
 	return nil
+}
+
+// processes lists those that have the suite's temporary folder in their environment, as all have that it
+// starts, and those that these start.
+func (i inventory) processes(dir string) error {
+	found, err := filepath.Glob("/proc/[0-9]*/environ")
+	self := fmt.Sprintf("/proc/%d/environ", os.Getpid())
+	for _, path := range found {
+		env, _ := os.ReadFile(path) // gone, or a zombie
+		if path == self || !bytes.Contains(append([]byte{0}, env...), []byte("\x00TMPDIR="+dir+"\x00")) {
+			continue
+		}
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+		i.add("process %s: %s", strings.Split(path, "/")[2], bytes.TrimSpace(name))
+	}
+	return err
 }
 
 func (i inventory) files(root string) error {

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,12 +163,21 @@ func TestInventoryNamesLeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
+	orphan, err := exec.Command("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(orphan)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
 	leaks, _, err := leaksSince(dir, before)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := strings.Join(leaks, "\n")
-	for _, want := range []string{"mount of nsfs on " + n.Path(), "mount of bpf on " + bpffs, "of this process: " + n.Path(), "of this process: anon_inode:bpf-map"} {
+	for _, want := range []string{"mount of nsfs on " + n.Path(), "mount of bpf on " + bpffs, "of this process: " + n.Path(), "of this process: anon_inode:bpf-map", fmt.Sprintf("process %d: s", pid)} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
