@@ -95,7 +95,7 @@ func TestR6BlocksExceptionsAndUnion(t *testing.T) {
 			g.becomes("first rule deleted", f.in(r6NoFirst))
 			g.expect("first rule deleted", f.in(r6WithoutFirst))
 
-			rounds := 10
+			rounds := 50
 			if testing.Short() {
 				rounds = 3
 			}
