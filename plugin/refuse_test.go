@@ -213,7 +213,7 @@ func TestFailedAddTakesBackWhatItApplied(t *testing.T) {
 	s := n.sandbox("web")
 	n.publish(s)
 	conf := n.netConf("1.0.0", s, map[string]any{"attachMode": "tcx"})
-	// The folder of links is a file in the way: attaching by tcx fails after pod_state is written.
+	// The folder of links lies on another file system: a link cannot be pinned there, after pod_state is written.
 	links := filepath.Join(n.bpffs, "latch", "v1", "link")
 	if err := os.RemoveAll(links); err != nil {
 		t.Fatal(err)

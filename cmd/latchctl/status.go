@@ -33,7 +33,9 @@ is when a pinned object is missing.
 A policy is pending when what it allows is not known, and settling when it has changed and may not be complete:
 running pods wait for the rest of it, for half a second after its last change and 5 seconds at most.
 
-A direction is isolated when a policy isolates the pod there; else it is open, or closed in strict mode.`,
+A direction is isolated when a policy isolates the pod there; else it is open, or closed in strict mode.
+
+The container, the index of the interface and the identifier are in the detail of one pod, and in -o json.`,
 		Example: `  latchctl status
   latchctl status shop/db
   latchctl status -o json | jq '.pods[] | select(.healthy | not)'`,
