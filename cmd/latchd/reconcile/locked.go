@@ -16,7 +16,7 @@ type view struct {
 	wanted   bool // a pod has it, or something of it runs
 	attached bool
 	desired  world.Desired
-	moves    []state.Attachment    // of its pods, bound elsewhere
+	moves    []state.Attachment    // of its pods, bound elsewhere or to a default slot
 	adopts   []state.Attachment    // of its pods, which ran before Latch knew them
 	locks    []identity.Identifier // that the moves, and publishing its pods, need
 }
@@ -67,16 +67,22 @@ func (r *Reconciler) look(id identity.Identifier) (v view, err error) {
 		return v, nil
 	}
 	v.adopts = r.stillUnseen(v.desired, unseen)
-	return v, r.arrivals(&v)
+	return v, r.arrivals(&v, members)
 }
 
 // arrivals finds the attachments of the identifier's pods that are bound elsewhere: under the labels
 // that a pod had before, or to a default slot because nothing was known about it, or because its
 // identifier was not prepared. That is where it was published last, and wherever attachments of it were
 // seen, also in an earlier life of its object or of latchd. A pod whose record is about to change may be about to be bound to a
-// default slot, too, under the lock of its name.
-func (r *Reconciler) arrivals(v *view) error {
+// default slot, too, under the lock of its name. A pod whose labels are not known has that identifier all along:
+// those of own, the attachments that are under it, that are bound to a default slot arrive from there.
+func (r *Reconciler) arrivals(v *view, own []state.Attachment) error {
 	id := v.desired.Identifier
+	for _, a := range own {
+		if a.Default != "" && slices.ContainsFunc(v.desired.Pods, func(p world.PodRef) bool { return isOf(a, p.Namespace, p.Name, p.UID) }) {
+			v.moves = append(v.moves, a)
+		}
+	}
 	v.locks = []identity.Identifier{id}
 	for _, p := range v.desired.Pods {
 		was, ok := r.published(p.Namespace, p.Name)

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
@@ -124,6 +126,37 @@ func TestDefaultBoundPodIsTakenOver(t *testing.T) {
 			g.label("a", tt.uid)
 			g.run(id)
 			g.wantBound("reconciled", id)
+		})
+	}
+}
+
+// Without Pod manifests a pod goes by its name before it is known and after: what was bound to a default slot
+// has its identifier already, and is taken over as well.
+func TestDefaultBoundPodIsTakenOverWhenListed(t *testing.T) {
+	for _, verdict := range []string{state.DefaultAllow, state.DefaultDeny} {
+		t.Run(verdict, func(t *testing.T) {
+			g := newGround(t)
+			w := world.New(world.Options{NodeName: "n"})
+			w.Synced()
+			g.Reconciler = New(w, g.enforcer, slog.New(slog.DiscardHandler))
+			name := identity.OfName("shop", "p")
+			g.release(g.bind(enforce.Request{Identifier: name, Default: verdict}, name))
+
+			pe := &v1alpha1.PolicyEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pol-1"}}
+			pe.Spec.PolicyRef.Namespace, pe.Spec.PolicyRef.Name = "shop", "pol"
+			pe.Spec.PodIsolation = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+			pe.Spec.PodSelectorEndpoints = []v1alpha1.PodEndpoint{{Namespace: "shop", Name: "p", PodIP: "10.0.0.2"}}
+			w.Upsert(pe)
+			g.run(name)
+			g.wantBound("listed", name)
+			a, err := g.store.ReadAttachment("c1", "eth0")
+			rec, recErr := g.store.ReadIdentifier(name)
+			if err := errors.Join(err, recErr); err != nil || a.Slot != rec.Running.Slot {
+				t.Errorf("bound to slot %d, the rules are in %d, %v", a.Slot, rec.Running.Slot, err)
+			}
+			if err := g.node.Do(func() error { return g.enforcer.Check(ctx, "c1", "eth0") }); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
