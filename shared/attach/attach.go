@@ -38,34 +38,14 @@ var (
 	ErrNotSupported = ebpf.ErrNotSupported
 )
 
-// Attach is Interface.Attach for one side.
-func Attach(ifindex int, s Side, prog *ebpf.Program, m Mode, linkPin string) error {
-	i, err := Open(ifindex)
-	if err != nil {
-		return err
-	}
-	defer i.Close()
-	return i.Attach(s, prog, m, linkPin)
-}
-
-// Detach takes us off one side of an interface, in whatever mode, and removes the pin of the link.
-// Nothing there, the interface included, is success.
-//
-// When no filter is left on either side, the clsact qdisc goes as well. Nobody can say who made it;
-// without filters it does nothing, whoever adds one makes the qdisc first, and to leave it would break
-// the promise of an uninstall without a trace. If another adds a qdisc and a filter, and we look
-// between the two, its filter is refused or lost: agents of this kind retry.
+// Detach is Interface.Detach for one side of an interface that was just found.
 func Detach(ifindex int, s Side, linkPin string) error {
-	i, err := Open(ifindex)
+	i, err := open(ifindex)
 	if err != nil {
 		return err
 	}
 	defer i.Close()
-	err = errors.Join(endLink(linkPin, ifindex), endFilters(i, s.hook(), true))
-	if err != nil && !errors.Is(asGone(err), ErrGone) {
-		return fmt.Errorf("detach %s from interface %d: %w", s, ifindex, err)
-	}
-	return nil
+	return i.Detach(s, linkPin)
 }
 
 func attachAuto(i *Interface, h hook, s Side, prog *ebpf.Program, linkPin string) error {
@@ -95,7 +75,7 @@ func useClsact(i *Interface, h hook, s Side, prog *ebpf.Program, linkPin string,
 	if err := addFilter(i, h, s, prog); err != nil {
 		return err
 	}
-	return endLink(linkPin, i.ifindex)
+	return EndLink(linkPin, i.ifindex)
 }
 
 // useTCX ends with our link alone.

@@ -211,7 +211,7 @@ func TestAttachAgainInOneConversation(t *testing.T) {
 	modes(t, func(t *testing.T, g *ground, m Mode) {
 		p, q := newProgram(t, "p", ok), newProgram(t, "q", ok)
 		err := g.in(func() error {
-			i, err := Open(g.ifindex)
+			i, err := open(g.ifindex)
 			if err != nil {
 				return err
 			}

@@ -83,7 +83,7 @@ func (g *ground) wantEffective(s Side, p *ebpf.Program, m Mode) {
 }
 
 func qdiscKind(ifindex int) (string, error) {
-	i, err := Open(ifindex)
+	i, err := open(ifindex)
 	if err != nil {
 		return "", err
 	}
@@ -214,4 +214,14 @@ func (g *ground) wantBare() {
 	if left := g.pinned(); len(left) != 0 {
 		g.t.Errorf("pins are left: %v", left)
 	}
+}
+
+// Attach is Interface.Attach for one side.
+func Attach(ifindex int, s Side, prog *ebpf.Program, m Mode, linkPin string) error {
+	i, err := open(ifindex)
+	if err != nil {
+		return err
+	}
+	defer i.Close()
+	return i.Attach(s, prog, m, linkPin)
 }

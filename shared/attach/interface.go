@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -20,9 +21,27 @@ type Interface struct {
 	qdisc   *string       // the kind that Query found in the place of clsact, for the other side
 }
 
-// Open begins a conversation, in the network namespace of the calling thread. It does not ask the kernel
-// whether there is such an interface.
-func Open(ifindex int) (*Interface, error) {
+// Open begins a conversation with an interface that was known by this index and name, in the network namespace
+// of the calling thread. Indexes are used again: when another interface has it by now, or none, the error
+// wraps ErrGone. One that was renamed is known by our links, of which linkPins are the pins. It makes no
+// request.
+func Open(ifindex int, name string, linkPins ...string) (*Interface, error) {
+	i, err := open(ifindex)
+	if err != nil {
+		return nil, err
+	}
+	now, err := i.c.Name(ifindex)
+	if err == nil && now != name {
+		err = knownByLink(ifindex, linkPins)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("interface %s (index %d): %w", name, ifindex, asGone(err)), i.Close())
+	}
+	return i, nil
+}
+
+// open is Open for who knows the interface by its index alone. It does not ask whether there is one.
+func open(ifindex int) (*Interface, error) {
 	c, err := rtnl.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("interface %d: %w", ifindex, err)
@@ -71,4 +90,19 @@ func (i *Interface) Query(s Side, progID uint32) (Status, error) {
 		return Status{}, fmt.Errorf("query %s of interface %d: %w", s, i.ifindex, asGone(err))
 	}
 	return st, nil
+}
+
+// Detach takes us off one side, in whatever mode, and removes the pin of the link. Nothing there, the
+// interface included, is success.
+//
+// When no filter is left on either side, the clsact qdisc goes as well. Nobody can say who made it;
+// without filters it does nothing, whoever adds one makes the qdisc first, and to leave it would break
+// the promise of an uninstall without a trace. If another adds a qdisc and a filter, and we look
+// between the two, its filter is refused or lost: agents of this kind retry.
+func (i *Interface) Detach(s Side, linkPin string) error {
+	err := errors.Join(EndLink(linkPin, i.ifindex), endFilters(i, s.hook(), true))
+	if err != nil && !errors.Is(asGone(err), ErrGone) {
+		return fmt.Errorf("detach %s from interface %d: %w", s, i.ifindex, err)
+	}
+	return nil
 }

@@ -36,7 +36,7 @@ func Others(ifindex int, s Side) ([]Other, error) {
 // ErrConflict, and the filter stays. A filter that is gone, or whose place holds another program by now,
 // is left alone.
 func Evict(ifindex int, s Side, o Other, progs map[Side]uint32) error {
-	i, err := Open(ifindex)
+	i, err := open(ifindex)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func Evict(ifindex int, s Side, o Other, progs map[Side]uint32) error {
 }
 
 func filtersOf(ifindex int, h hook) ([]filter, error) {
-	i, err := Open(ifindex)
+	i, err := open(ifindex)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func filtersOf(ifindex int, h hook) ([]filter, error) {
 }
 
 func endFilter(ifindex int, h hook, priority uint16, handle uint32) error {
-	i, err := Open(ifindex)
+	i, err := open(ifindex)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ type Status struct {
 
 // Query is Interface.Query for one side.
 func Query(ifindex int, s Side, progID uint32) (Status, error) {
-	i, err := Open(ifindex)
+	i, err := open(ifindex)
 	if err != nil {
 		return Status{}, err
 	}

@@ -11,18 +11,37 @@ import (
 // Severed tells whether the pin of a link is of no use any more, because its interface is gone: the pin
 // outlives the interface. A pin that is not there, or no link's, is severed, too.
 func Severed(linkPin string) (bool, error) {
+	device, err := deviceOf(linkPin)
+	return err == nil && device == 0, err
+}
+
+// deviceOf returns the index of the interface that a pinned link is attached to: 0 if there is none, or no
+// link, any more, -1 if it is not a link of tcx.
+func deviceOf(linkPin string) (int, error) {
 	l, err := pins.LoadLink(linkPin, nil)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pins.ErrKind) {
-		return true, nil
+		return 0, nil
 	}
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer l.Close()
 	info, err := l.Info()
 	if err != nil {
-		return false, fmt.Errorf("read link %s: %w", linkPin, err)
+		return 0, fmt.Errorf("read link %s: %w", linkPin, err)
 	}
-	tcx := info.TCX()
-	return tcx != nil && tcx.Ifindex == 0, nil
+	if tcx := info.TCX(); tcx != nil {
+		return int(tcx.Ifindex), nil
+	}
+	return -1, nil
+}
+
+// knownByLink returns ErrGone unless one of our links is attached to the interface: a link ends with its own.
+func knownByLink(ifindex int, linkPins []string) error {
+	for _, pin := range linkPins {
+		if device, err := deviceOf(pin); err != nil || device == ifindex {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: another one has its index", ErrGone)
 }

@@ -153,8 +153,9 @@ func linkOf(ifindex int, h hook, id ebpf.ProgramID) (link.Link, error) {
 	return nil, fmt.Errorf("program %d is attached without a link: %w", id, unix.EEXIST)
 }
 
-// endLink takes the link off its device and removes its pin. Safe to call again.
-func endLink(pin string, ifindex int) error {
+// EndLink takes the link off its device, which has to be this one if it is still there, and removes its
+// pin. Safe to call again.
+func EndLink(pin string, ifindex int) error {
 	if pin == "" {
 		return nil
 	}

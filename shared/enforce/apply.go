@@ -236,7 +236,7 @@ func (a *application) attachMember(m *member, sides ...attach.Side) error {
 }
 
 func (a *application) attachInterface(m *member, in *state.Interface, sides []attach.Side) error {
-	hooks, err := attach.Open(in.Ifindex)
+	hooks, err := a.e.hooks(*in)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (a *application) verify(context.Context) error {
 			continue
 		}
 		for i := range m.Interfaces {
-			mode, err := a.o.verify(m.Interfaces[i], m.Slot)
+			mode, err := a.e.verify(a.o, m.Interfaces[i], m.Slot)
 			if err != nil {
 				err = fmt.Errorf("interface %s: %w", m.Interfaces[i].Name, err)
 				if err := a.failedAt(m, err); err != nil {

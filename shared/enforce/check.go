@@ -48,7 +48,7 @@ func (e *Enforcer) CheckAttachment(o *objects, a state.Attachment) error {
 		return fmt.Errorf("check %s/%s: recorded as %q, not enforced", a.ContainerID, a.IfName, a.Phase)
 	}
 	for _, in := range a.Interfaces {
-		if _, err := o.verify(in, a.Slot); err != nil {
+		if _, err := e.verify(o, in, a.Slot); err != nil {
 			return fmt.Errorf("check interface %s: %w", in.Name, err)
 		}
 	}
@@ -65,6 +65,12 @@ func (e *Enforcer) CheckAttachment(o *objects, a state.Attachment) error {
 		}
 	}
 	return fmt.Errorf("check slot %d: it does not hold the rules recorded for identifier %s", a.Slot, a.Identifier)
+}
+
+// hooks opens the conversation with an interface of a record. The error wraps attach.ErrGone when it is no
+// more, whoever has its index now.
+func (e *Enforcer) hooks(in state.Interface) (*attach.Interface, error) {
+	return attach.Open(in.Ifindex, in.Name, e.linkPin(in, attach.ToPod), e.linkPin(in, attach.FromPod))
 }
 
 // linkPin is where the tcx link of one side of an interface is pinned.

@@ -44,7 +44,7 @@ func (e *Enforcer) needOlder(ctx context.Context) (bool, error) {
 	}
 	for _, a := range atts {
 		for _, in := range a.Interfaces {
-			_, err := o.verify(in, a.Slot)
+			_, err := e.verify(o, in, a.Slot)
 			if errors.Is(err, attach.ErrGone) {
 				continue
 			}

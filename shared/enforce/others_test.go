@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -16,10 +17,7 @@ import (
 func TestStaleRecordLeavesTheNextOwnerOfTheIndexAlone(t *testing.T) {
 	g := newGround(t)
 	g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
-	g.do(func() error {
-		lt0 := g.node.Link(t, "lt0")
-		return errors.Join(netlink.LinkSetDown(lt0), netlink.LinkSetName(lt0, "lt1"), netlink.LinkSetUp(lt0)) // up, older kernels refuse a name
-	})
+	g.renameHost("lt1")
 	next := g.iface
 	next.Name = "lt1"
 	b := attachment(next)
@@ -34,6 +32,103 @@ func TestStaleRecordLeavesTheNextOwnerOfTheIndexAlone(t *testing.T) {
 	g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
 	g.wantVerdicts("after the late DEL of c1", true, false)
 	g.do(func() error { return g.e.Check(ctx, "c2", "eth0") })
+}
+
+// An index that was a pod's is that of an interface which is no business of ours, and no DEL has ended the
+// pod's attachment.
+func TestStaleRecordLeavesInterfacesOfOthersAlone(t *testing.T) {
+	for _, mode := range []attach.Mode{attach.ModeClsact, attach.ModeTCX} {
+		t.Run(string(mode), func(t *testing.T) {
+			if mode == attach.ModeTCX {
+				testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
+			}
+			g := newGround(t)
+			g.e.cfg.AttachMode = mode
+			req := Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}}
+			g.apply(req)
+			g.replaceHost("other0")
+			wantFree := func(what string) {
+				t.Helper()
+				g.do(func() error {
+					for _, side := range attach.Sides {
+						if found, err := attach.Occupied(g.iface.Ifindex, side); err != nil || len(found) > 0 {
+							t.Errorf("%s: %s of other0 has %v, %v", what, side, found, err)
+						}
+					}
+					return nil
+				})
+			}
+			r := g.apply(Request{Identifier: idA, Create: req.Create, Verify: true})
+			wantFree("verified")
+			if len(r.Gone) != 1 || len(r.Repaired) > 0 {
+				t.Errorf("verified: gone %v, repaired %v", r.Gone, r.Repaired)
+			}
+			g.do(func() error {
+				if err := g.e.Check(ctx, "c1", "eth0"); !errors.Is(err, attach.ErrGone) {
+					t.Errorf("checked: %v", err)
+				}
+				if done, err := g.e.Promote(ctx, "c1", "eth0"); done || mode == attach.ModeClsact && !errors.Is(err, attach.ErrGone) {
+					t.Errorf("promoted: %v, %v", done, err)
+				}
+				return nil
+			})
+			wantFree("promoted")
+			for _, end := range []func(context.Context, string, string) error{g.e.Remove, g.e.Detach} {
+				g.do(func() error {
+					if _, err := g.tryApply(req); !errors.Is(err, attach.ErrGone) { // its record again
+						t.Errorf("applied again: %v", err)
+					}
+					return end(ctx, "c1", "eth0")
+				})
+				wantFree("removed")
+			}
+			if links, err := g.e.pins.Links(); err != nil || len(links) > 0 {
+				t.Errorf("links %v are left, %v", links, err)
+			}
+		})
+	}
+}
+
+// replaceHost ends the pod's interface and gives its index to another one.
+func (g *ground) replaceHost(name string) {
+	g.t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Index = name, g.iface.Ifindex
+	err := errors.Join(g.node.Netlink.LinkDel(g.node.Link(g.t, g.iface.Name)), g.node.Netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// A pod whose interface is renamed stays under policy, and closed when it is removed.
+func TestRenamedInterfaceIsNeverOpen(t *testing.T) {
+	for _, mode := range []attach.Mode{attach.ModeClsact, attach.ModeTCX} {
+		t.Run(string(mode), func(t *testing.T) {
+			if mode == attach.ModeTCX {
+				testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
+			}
+			g := newGround(t)
+			g.e.cfg.AttachMode = mode
+			g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
+			g.renameHost("lt1")
+			for _, verify := range []bool{false, true} {
+				g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: verify})
+				g.wantVerdicts("policy has changed", true, false)
+				g.apply(Request{Identifier: idA, Create: manyPeers(3000), Verify: verify}) // in another slot
+				g.wantVerdicts("policy has changed much", false, false)
+			}
+			g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
+			g.wantVerdicts("removed", false, false)
+		})
+	}
+}
+
+func (g *ground) renameHost(name string) {
+	g.t.Helper()
+	g.do(func() error {
+		link := g.node.Link(g.t, g.iface.Name)
+		return errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, name), netlink.LinkSetUp(link)) // up, older kernels refuse a name
+	})
 }
 
 // One interface that cannot be mended must not keep the others of its identifier from being mended, nor

@@ -124,8 +124,8 @@ func (o *objects) query(hooks *attach.Interface, side attach.Side) (attach.Statu
 }
 
 // verify asks the kernel whether an interface is in force with a slot, and how it is attached.
-func (o *objects) verify(in state.Interface, slot uint32) (attach.Mode, error) {
-	hooks, err := attach.Open(in.Ifindex)
+func (e *Enforcer) verify(o *objects, in state.Interface, slot uint32) (attach.Mode, error) {
+	hooks, err := e.hooks(in)
 	if err != nil {
 		return "", err
 	}

@@ -46,7 +46,7 @@ func (e *Enforcer) promoteLocked(ctx context.Context, held *lock.Held, before st
 		if err := e.promoteInterface(o, *in); err != nil {
 			return done, fmt.Errorf("promote interface %s: %w", in.Name, err)
 		}
-		mode, err := o.verify(*in, a.Slot)
+		mode, err := e.verify(o, *in, a.Slot)
 		if err != nil {
 			return done, fmt.Errorf("promote interface %s: %w", in.Name, err)
 		}
@@ -59,7 +59,7 @@ func (e *Enforcer) promoteLocked(ctx context.Context, held *lock.Held, before st
 }
 
 func (e *Enforcer) promoteInterface(o *objects, in state.Interface) error {
-	hooks, err := attach.Open(in.Ifindex)
+	hooks, err := e.hooks(in)
 	if err != nil {
 		return err
 	}

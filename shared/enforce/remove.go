@@ -114,33 +114,36 @@ func (e *Enforcer) removeLocked(o *objects, held *lock.Held, a state.Attachment,
 
 func (e *Enforcer) removeInterface(o *objects, in state.Interface, open bool) error {
 	if open {
-		return errors.Join(e.detachInterface(in), o.unbind(in))
+		detach := func(hooks *attach.Interface, side attach.Side, pin string) error { return hooks.Detach(side, pin) }
+		return errors.Join(e.takeOff(in, detach), o.unbind(in))
 	}
-	if err := o.unbind(in); err != nil {
+	if err := o.unbind(in); err != nil || attach.Mode(in.Mode) != attach.ModeTCX {
 		return err
 	}
 	// A link ends with its pin. On an interface that is still there a filter, which belongs to the
 	// interface, takes the link's place first.
-	for _, side := range attach.Sides {
-		if attach.Mode(in.Mode) != attach.ModeTCX {
-			continue
+	return e.takeOff(in, func(hooks *attach.Interface, side attach.Side, pin string) error {
+		if hooks.Attach(side, o.progs[side.String()], attach.ModeClsact, pin) == nil {
+			return nil
 		}
-		err := attach.Attach(in.Ifindex, side, o.progs[side.String()], attach.ModeClsact, e.linkPin(in, side))
-		if err != nil {
-			// Gone, or no place for a filter: the sandbox is ending, its link ends now.
-			err = attach.Detach(in.Ifindex, side, e.linkPin(in, side))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return hooks.Detach(side, pin) // no place for a filter: the sandbox is ending, its link ends now
+	})
 }
 
-func (e *Enforcer) detachInterface(in state.Interface) error {
+// takeOff ends what is attached to both sides of an interface. When it is gone, the pins of its links are all
+// that is left of it.
+func (e *Enforcer) takeOff(in state.Interface, end func(*attach.Interface, attach.Side, string) error) error {
+	hooks, err := e.hooks(in)
+	if errors.Is(err, attach.ErrGone) {
+		return errors.Join(attach.EndLink(e.linkPin(in, attach.ToPod), in.Ifindex), attach.EndLink(e.linkPin(in, attach.FromPod), in.Ifindex))
+	}
+	if err != nil {
+		return err
+	}
+	defer hooks.Close()
 	var errs []error
 	for _, side := range attach.Sides {
-		errs = append(errs, attach.Detach(in.Ifindex, side, e.linkPin(in, side)))
+		errs = append(errs, end(hooks, side, e.linkPin(in, side)))
 	}
 	return errors.Join(errs...)
 }

@@ -36,7 +36,7 @@ func (g *ground) recorded(pod uint32, f Flow) bpf.Flow {
 
 // query asks the kernel what one side of the pod's interface runs.
 func (g *ground) query(o *objects, side attach.Side) (attach.Status, error) {
-	hooks, err := attach.Open(g.iface.Ifindex)
+	hooks, err := attach.Open(g.iface.Ifindex, g.iface.Name)
 	if err != nil {
 		return attach.Status{}, err
 	}

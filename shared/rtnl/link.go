@@ -54,6 +54,20 @@ func (c *Conn) Link(index int) (Link, error) {
 	return parseLink(answers[0])
 }
 
+// Name returns the name of a device, without waiting for the rtnl lock as requests do: SIOCGIFNAME takes
+// another one. The error wraps unix.ENODEV when there is none with this index.
+func (c *Conn) Name(index int) (string, error) {
+	req, err := unix.NewIfreq("")
+	if err != nil {
+		return "", err
+	}
+	req.SetUint32(uint32(index))
+	if err := unix.IoctlIfreq(c.fd, unix.SIOCGIFNAME, req); err != nil {
+		return "", fmt.Errorf("get name of link %d: %w", index, err)
+	}
+	return req.Name(), nil
+}
+
 func withoutStats() *nl.RtAttr { return nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)) }
 
 func parseLink(m []byte) (Link, error) {

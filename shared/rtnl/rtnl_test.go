@@ -128,6 +128,12 @@ func TestErrorEndsTheRequestOnly(t *testing.T) {
 		if l, err := c.Link(1); err != nil || l.Name != "lo" || !l.Loopback {
 			t.Errorf("loopback: %+v, %v", l, err)
 		}
+		if name, err := c.Name(4711); !errors.Is(err, unix.ENODEV) {
+			t.Errorf("name of a device that is not there: %q, %v", name, err)
+		}
+		if name, err := c.Name(1); err != nil || name != "lo" {
+			t.Errorf("name of loopback: %q, %v", name, err)
+		}
 	}
 }
 
