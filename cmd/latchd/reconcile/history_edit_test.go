@@ -12,6 +12,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/policy"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // edit changes something at random.
@@ -129,7 +130,9 @@ func (h *history) restart() {
 	adopt := func() {
 		for id, on := range h.attached {
 			if was, ok := h.written[id]; ok && on {
-				h.w.Adopt(id, was.namespace, was.labels)
+				h.w.Adopt(id, was.namespace, was.labels, earlier(state.IdentifierRecord{
+					Policies: was.policies, Pending: was.pending, Running: state.SlotRef{Sources: was.running.Sources},
+				}))
 			}
 		}
 	}

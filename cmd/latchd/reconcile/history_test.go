@@ -51,6 +51,8 @@ type written struct {
 	namespace       string
 	labels          map[string]string
 	create, running *policy.Rules
+	policies        []policy.PolicyRef
+	pending         []policy.PolicyRef
 }
 
 func newHistory(t *testing.T, seed, round uint64) *history {
@@ -141,7 +143,7 @@ func (h *history) reconcile(id identity.Identifier) {
 		delete(h.written, id)
 		return
 	}
-	now := written{namespace: d.Namespace, labels: d.Labels, create: h.rules(d.CreateKey, d.Create)}
+	now := written{namespace: d.Namespace, labels: d.Labels, policies: d.Policies, pending: d.Pending, create: h.rules(d.CreateKey, d.Create)}
 	switch {
 	case d.HoldRunning && h.attached[id]:
 		now.running = h.written[id].running

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/attach"
@@ -211,7 +212,7 @@ func TestPodThatComesBackMoves(t *testing.T) {
 	}{
 		{"at once", "u1", nil},
 		{"without uid", "", nil},
-		{"after a restart", "u1", (*ground).restart},
+		{"after a restart", "u1", func(g *ground) { g.restart() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGround(t)
@@ -253,10 +254,11 @@ func TestAuditFindsWhatIsBoundElsewhere(t *testing.T) {
 	g.wantBound("after the audit", b)
 }
 
-// restart forgets what this process knows and takes over what is there.
-func (g *ground) restart() {
+// restart forgets what this process knows but for some objects, and takes over what is there.
+func (g *ground) restart(objects ...apis.Object) {
 	g.t.Helper()
 	w := world.New(world.Options{PodsComplete: true, NodeName: "n"})
+	w.Upsert(objects...)
 	w.Synced()
 	g.Reconciler = New(w, g.enforcer, slog.New(slog.DiscardHandler))
 	if _, err := g.Adopt(); err != nil {

@@ -169,6 +169,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 			return err
 		}
 	}
+	r.world.Applying(id, desired)
 	result, err := r.enforcer.Apply(ctx, held, req)
 	if err != nil {
 		return fmt.Errorf("apply: %w", err)

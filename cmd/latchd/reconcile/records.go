@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/latch-cni/latch/cmd/latchd/world"
@@ -133,6 +134,24 @@ func (r *Reconciler) leave(p podKey) {
 	}
 }
 
+// earlier tells what an earlier run may have left in force for what runs. Of a policy without endpoints
+// objects that was its isolation alone, or the last rules it had: then they are among the sources.
+func earlier(rec state.IdentifierRecord) (e world.Earlier) {
+	for _, ref := range rec.Policies {
+		if !slices.Contains(rec.Pending, ref) {
+			e.Policies = append(e.Policies, ref)
+		}
+	}
+	for _, s := range rec.Running.Sources {
+		if s.Isolation {
+			e.Isolates[s.Direction] = true
+		} else if !slices.Contains(e.Policies, s.Policy) {
+			e.Policies = append(e.Policies, s.Policy)
+		}
+	}
+	return e
+}
+
 // Adopt takes over what an earlier run left: it remembers which pods are published, asks for every
 // identifier that has a record or attachments to be reconciled and verified, and returns how many
 // there are. Call it before Run, when the world is synced.
@@ -147,7 +166,7 @@ func (r *Reconciler) Adopt() (int, error) {
 	recs, err := r.store.ListIdentifiers()
 	errs = append(errs, err)
 	for _, rec := range recs {
-		r.world.Adopt(rec.Identifier, rec.Namespace, rec.Labels)
+		r.world.Adopt(rec.Identifier, rec.Namespace, rec.Labels, earlier(rec))
 		r.unread.adopt(r.world, rec)
 		ids[rec.Identifier] = true
 	}

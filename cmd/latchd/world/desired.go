@@ -26,7 +26,7 @@ type Desired struct {
 	CreateKey, RunningKey string
 	SameRunning           bool      // Running is Create
 	RunningAt             time.Time // when Running will be more than it is now, zero if it will not by itself
-	HoldRunning           bool      // leave what runs as it is: a pending policy may be in force for it
+	HoldRunning           bool      // leave what runs as it is: it has rules of a pending policy
 
 	Policies []policy.PolicyRef // that select the identifier, sorted
 	Pending  []policy.PolicyRef // of these, the ones without endpoints objects
@@ -45,7 +45,7 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 	}
 	d := Desired{
 		Identifier: id, Namespace: i.namespace, Labels: i.labels, Pods: w.refs(i),
-		Create: w.empty(), Running: w.empty(), HoldRunning: len(i.held) > 0,
+		Create: w.empty(), Running: w.empty(),
 	}
 	var create, running []byte
 	for _, p := range i.policies() {
@@ -54,6 +54,7 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 		if c.pending || c.vanished {
 			d.Pending = append(d.Pending, p.ref)
 		}
+		d.HoldRunning = d.HoldRunning || w.holds(p, i)
 		if i.running && w.settles(p, i) {
 			d.Settling = append(d.Settling, p.ref)
 		}

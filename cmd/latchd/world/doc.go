@@ -47,8 +47,10 @@
 //     policyTypes say, without rules, and is pending. A running pod keeps what it has. A cluster policy
 //     has no such types: for pods being created it denies everything in the directions in which it has
 //     Deny rules, at its own place in the order.
-//   - After a restart a pending policy may or may not have been in force for what runs already: Desired
-//     says HoldRunning, and the rules in the kernel should be left alone.
+//   - After a restart what runs has what the earlier run wrote, as its record tells, until rules of this
+//     one are in the kernel. A direction that was isolated stays so if any policy wants it, pending or
+//     not. While a policy is pending whose rules were in force, nobody knows them: Desired says
+//     HoldRunning, and what runs should be left alone.
 //
 // Every change returns the identifiers that it affects, some perhaps in vain, and Run does so when
 // something is due.

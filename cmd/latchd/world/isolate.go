@@ -1,6 +1,7 @@
 package world
 
 import (
+	"slices"
 	"time"
 
 	"github.com/latch-cni/latch/shared/identity"
@@ -14,6 +15,15 @@ type isolation struct {
 	due     time.Time // when it comes into force, zero if nothing is waited for
 }
 
+// Earlier is what an earlier run may have left in force for what runs of an identifier.
+type Earlier struct {
+	Policies []policy.PolicyRef // with rules
+	Isolates [2]bool
+}
+
+// isolates says whether a direction was isolated. Nothing is left of no earlier run.
+func (e *Earlier) isolates(d policy.Direction) bool { return e != nil && e.Isolates[d] }
+
 // SetRunning says whether something of an identifier is attached. An identifier becomes running with
 // everything in force that selects it; later policies have to be quiet first. An identifier that is
 // running is kept when its last pod is gone.
@@ -26,7 +36,6 @@ func (w *World) SetRunning(id identity.Identifier, running bool) {
 	}
 	i.running = running
 	i.isolation = [2]isolation{}
-	clear(i.held)
 	delete(w.waiting, i)
 	if !running {
 		w.release(i)
@@ -35,12 +44,8 @@ func (w *World) SetRunning(id identity.Identifier, running bool) {
 	for p := range i.selected {
 		c := w.content(p)
 		_, applied := i.applied[p]
-		if c.pending && !applied {
-			i.held[p] = struct{}{}
-			continue
-		}
 		for _, d := range policy.Directions {
-			if c.isolates(d) {
+			if c.isolates(d) && (!c.pending || applied || i.earlier.isolates(d)) {
 				i.isolation[d].inForce = true
 			}
 		}
@@ -48,32 +53,57 @@ func (w *World) SetRunning(id identity.Identifier, running bool) {
 }
 
 // Adopt says that something of an identifier is attached for which there may be no pod any more, as a
-// record of an earlier run tells.
-func (w *World) Adopt(id identity.Identifier, namespace string, labels map[string]string) {
+// record of an earlier run tells, and what that run may have left in force for it.
+func (w *World) Adopt(id identity.Identifier, namespace string, labels map[string]string, earlier Earlier) {
 	w.change(func(b *batch) {
-		if b.idents[id] == nil {
-			i := b.newIdent(id, namespace)
+		i := b.idents[id]
+		if i == nil {
+			i = b.newIdent(id, namespace)
 			i.labels, i.unlabeled = labels, identity.Of(namespace, labels) != id
-			b.touch(i)
 		}
+		i.earlier = &earlier
+		b.touch(i)
 	})
 	w.SetRunning(id, true)
 }
 
-// Applied says that the rules of a Desired are in the kernel.
+// Applying says that the rules of a Desired are about to be written: pods may be bound to them from now
+// on, whatever becomes of the rest.
+func (w *World) Applying(id identity.Identifier, d Desired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := w.idents[id]; i != nil {
+		w.noteApplied(i, d)
+	}
+}
+
+// Applied says that the rules of a Desired are in the kernel. Unless what runs is held, nothing of an
+// earlier run is left there.
 func (w *World) Applied(id identity.Identifier, d Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := w.idents[id]
-	if i == nil || d.HoldRunning && i.running {
+	if i == nil {
 		return
 	}
 	clear(i.applied)
+	w.noteApplied(i, d)
+	if !d.HoldRunning {
+		i.earlier = nil
+	}
+}
+
+func (w *World) noteApplied(i *ident, d Desired) {
 	for _, ref := range d.Policies {
 		if p := w.policies[ref]; p != nil {
 			i.applied[p] = struct{}{}
 		}
 	}
+}
+
+// holds says whether what runs has rules of a policy, from an earlier run, that nobody knows any more.
+func (w *World) holds(p *policyState, i *ident) bool {
+	return i.running && i.earlier != nil && w.content(p).pending && slices.Contains(i.earlier.Policies, p.ref)
 }
 
 // settle brings an identifier's memory up to date: which policies select it, and which directions are
@@ -82,7 +112,6 @@ func (b *batch) settle(i *ident) {
 	for p := range i.selected {
 		if b.policies[p.ref] != p || !b.selects(p, i) {
 			delete(i.selected, p)
-			delete(i.held, p)
 			delete(i.applied, p)
 		}
 	}
@@ -97,7 +126,6 @@ func (b *batch) settle(i *ident) {
 	if !i.running {
 		return
 	}
-	b.settleHeld(i)
 	waits := false
 	for _, d := range policy.Directions {
 		b.settleDirection(i, d)
@@ -107,26 +135,6 @@ func (b *batch) settle(i *ident) {
 		b.waiting[i] = struct{}{}
 	} else {
 		delete(b.waiting, i)
-	}
-}
-
-// settleHeld ends what was held because of a policy that is not pending any more. It may have been in
-// force, so it is now, at once.
-func (b *batch) settleHeld(i *ident) {
-	for p := range i.selected {
-		c := b.content(p)
-		_, held := i.held[p]
-		switch {
-		case c.pending && b.synced.IsZero():
-			i.held[p] = struct{}{}
-		case held && !c.pending:
-			delete(i.held, p)
-			for _, d := range policy.Directions {
-				if c.isolates(d) {
-					i.isolation[d].inForce = true
-				}
-			}
-		}
 	}
 }
 
@@ -143,6 +151,9 @@ func (b *batch) settleDirection(i *ident, d policy.Direction) {
 		*s = isolation{}
 		return
 	case s.inForce:
+		return
+	case i.earlier.isolates(d):
+		*s = isolation{inForce: true}
 		return
 	case !known: // pending policies alone: what runs keeps what it has
 		*s = isolation{}

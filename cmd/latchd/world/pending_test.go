@@ -71,32 +71,85 @@ func TestPendingEnds(t *testing.T) {
 	s.want("ran before", "app=b", stranger, "create=D running=D")
 }
 
-// TestPendingAfterRestart leaves running pods alone: nobody knows whether the pending policy is in force.
+// TestPendingAfterRestart keeps what an earlier run left in force for running pods: not the policy, its
+// isolation, or rules that nobody knows any more.
 func TestPendingAfterRestart(t *testing.T) {
-	for _, before := range []bool{false, true} {
-		s := newStage(t)
-		if before {
-			s.running("app=a")
-		}
-		s.Upsert(makeNP("p", "app=a", "I"))
-		s.Synced()
-		if !before {
-			s.running("app=a")
-		}
-		d := s.desired("app=a")
-		if !d.HoldRunning {
-			t.Fatalf("running before the policy %v: not held", before)
-		}
-		s.Applied(idOf("app=a"), d)
-		if d := s.desired("app=a"); !d.HoldRunning {
-			t.Error("not held any more, though nothing was decided")
-		}
-		s.Upsert(makePE("x", "I"))
-		s.want("rules arrived", "app=a", stranger, "create=D running=D")
-		if d := s.desired("app=a"); d.HoldRunning || !d.SameRunning {
-			t.Errorf("desired is %+v", d)
+	p := policy.PolicyRef{Kind: apis.KindNetworkPolicy, Namespace: "t1", Name: "p"}
+	isolates := [2]bool{policy.Ingress: true}
+	tests := []struct {
+		name    string
+		earlier Earlier
+		pending string // verdict for what runs
+		held    bool
+		known   string // when the endpoints objects come
+	}{
+		{"not in force", Earlier{}, "A", false, "A"},
+		{"isolated", Earlier{Isolates: isolates}, "D", false, "D"},
+		{"rules", Earlier{Policies: []policy.PolicyRef{p}, Isolates: isolates}, "", true, "D"},
+	}
+	for _, tt := range tests {
+		for _, first := range []string{"record", "policy", "sync"} {
+			t.Run(tt.name+", "+first+" first", func(t *testing.T) {
+				s := newStage(t)
+				adopt := func() { s.Adopt(idOf("app=a"), "t1", labelsOf("app=a"), tt.earlier) }
+				if first == "record" {
+					adopt()
+				}
+				s.Upsert(makeNP("p", "app=a", "I"))
+				if first == "policy" {
+					adopt()
+				}
+				s.Synced()
+				if first == "sync" {
+					adopt()
+				}
+				for range 2 { // what is held is so after it was applied, too
+					d := s.desired("app=a")
+					if d.HoldRunning != tt.held {
+						t.Fatalf("held is %v, want %v", d.HoldRunning, tt.held)
+					}
+					if !tt.held {
+						s.want("pending", "app=a", stranger, "create=D running="+tt.pending)
+					}
+					s.Applied(idOf("app=a"), d)
+				}
+				s.Upsert(makePE("x", "I"))
+				s.want("rules arrived", "app=a", stranger, "create=D running="+tt.known)
+				s.pass(500 * ms)
+				s.want("settled", "app=a", stranger, "create=D running=D")
+				if d := s.desired("app=a"); d.HoldRunning || !d.SameRunning {
+					t.Errorf("desired is %+v", d)
+				}
+			})
 		}
 	}
+}
+
+// TestEarlierRunEnds has no part in what comes when rules of this run are in the kernel.
+func TestEarlierRunEnds(t *testing.T) {
+	p := policy.PolicyRef{Kind: apis.KindNetworkPolicy, Namespace: "t1", Name: "p"}
+	s := newStage(t)
+	s.Synced()
+	s.Adopt(idOf("app=a"), "t1", labelsOf("app=a"), Earlier{Policies: []policy.PolicyRef{p}, Isolates: [2]bool{policy.Ingress: true}})
+	s.want("its policy is gone", "app=a", stranger, "create=A running=A")
+	s.Applied(idOf("app=a"), s.desired("app=a"))
+	s.Upsert(makeNP("p", "app=a", "I"))
+	s.want("created again", "app=a", stranger, "create=D running=A")
+	if s.desired("app=a").HoldRunning {
+		t.Error("held for what another run had in force")
+	}
+}
+
+// TestPendingWhileWritten is in force for pods that were bound before the write came to an end, though it
+// failed.
+func TestPendingWhileWritten(t *testing.T) {
+	s := newStage(t)
+	s.Synced()
+	s.Applied(idOf("app=a"), s.desired("app=a"))
+	s.Upsert(makeNP("p", "app=a", "I"))
+	s.Applying(idOf("app=a"), s.desired("app=a"))
+	s.running("app=a")
+	s.want("written in part", "app=a", stranger, "create=D running=D")
 }
 
 // TestRestart has everything in force at once that is known when the first listing is complete.

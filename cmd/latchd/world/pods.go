@@ -66,8 +66,8 @@ type ident struct {
 	pods      map[podName]struct{}
 	selected  map[*policyState]struct{} // as last settled
 	running   bool
-	applied   map[*policyState]struct{} // in Create when it was last applied
-	held      map[*policyState]struct{} // pending, and perhaps in force for what runs already
+	applied   map[*policyState]struct{} // in Create as it was last applied
+	earlier   *Earlier                  // what runs may have of it; nil once rules of this run are in the kernel
 	isolation [2]isolation
 }
 
@@ -128,7 +128,6 @@ func (w *World) newIdent(id identity.Identifier, namespace string) *ident {
 		pods:     map[podName]struct{}{},
 		selected: map[*policyState]struct{}{},
 		applied:  map[*policyState]struct{}{},
-		held:     map[*policyState]struct{}{},
 	}
 	w.idents[id] = i
 	if w.identsIn[namespace] == nil {

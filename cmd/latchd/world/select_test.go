@@ -331,11 +331,11 @@ func TestRunningWithoutPod(t *testing.T) {
 // TestAdopt knows an identifier from a record, before and without its pods.
 func TestAdopt(t *testing.T) {
 	s := newStage(t)
-	s.Adopt(idOf("app=c"), "t1", labelsOf("app=c"))
+	s.Adopt(idOf("app=c"), "t1", labelsOf("app=c"), Earlier{})
 	s.Upsert(makeNP("p", "app=c", "I"), makePE("x", "I"))
 	s.want("adopted", "app=c", stranger, "create=D running=D")
 	s.Synced()
-	s.Adopt(idOf("app=d"), "t1", labelsOf("app=d"))
+	s.Adopt(idOf("app=d"), "t1", labelsOf("app=d"), Earlier{})
 	s.want("adopted, and selected by nothing", "app=d", stranger, "create=A running=A")
 	s.Upsert(makeNP("p", "", "I"))
 	s.want("adopted, and selected by an edit", "app=d", stranger, "create=D running=A")
@@ -346,7 +346,7 @@ func TestAdopt(t *testing.T) {
 func TestAdoptWithoutLabels(t *testing.T) {
 	s := newStage(t)
 	id := identity.OfName("t1", "x")
-	s.Adopt(id, "t1", nil)
+	s.Adopt(id, "t1", nil, Earlier{})
 	s.Upsert(makeNP("none", "", "I", func(p *networkingv1.NetworkPolicy) {
 		p.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}
 	}), makePE("none", "I", ofPolicy(apis.KindNetworkPolicy, "none")))
@@ -362,7 +362,7 @@ func TestAdoptWithoutLabels(t *testing.T) {
 // TestAdoptWithWrongLabels believes the pod, not the record of an earlier run.
 func TestAdoptWithWrongLabels(t *testing.T) {
 	s := newStage(t)
-	s.Adopt(identity.Of("t1", labelsOf("app=c")), "t1", nil)
+	s.Adopt(identity.Of("t1", labelsOf("app=c")), "t1", nil, Earlier{})
 	s.Upsert(makeNP("p", "app=c", "I"), makePE("x", "I"), makePod("c", "app=c"))
 	if got := s.selected("app=c"); len(got) != 1 {
 		t.Errorf("selected by %v", got)
