@@ -57,7 +57,7 @@ type Result struct {
 	Changed  bool               // the kernel's rules were changed
 	Create   state.SlotRef      // slot that new pods get
 	Running  state.SlotRef      // slot of running pods
-	Gone     []state.Attachment // bound before, but their interface is no more; left for Remove
+	Gone     []state.Attachment // bound before, but their interfaces are no more; left for Remove
 	Repaired []Repair           // what Verify found wrong and mended
 }
 
@@ -175,20 +175,23 @@ func (a *application) begin() error {
 // bind writes pod_state: each interface to the slot that it belongs to.
 func (a *application) bind(context.Context) error {
 	for _, m := range a.members {
-		var own []state.Interface
 		for _, in := range m.Interfaces {
 			lost, err := a.hasSuccessor(m, in)
-			if err == nil && !lost {
-				own = append(own, in)
+			switch {
+			case err == nil && lost:
+				a.lose(m, in)
+			case err == nil:
 				err = a.noteBinding(m, in)
 			}
 			if err != nil {
 				return fmt.Errorf("bind interface %s: %w", in.Name, err)
 			}
-			m.gone = m.gone || lost
 		}
 		m.Slot = a.slotOf(m)
-		for _, in := range own {
+		for _, in := range m.Interfaces {
+			if m.lost[in.Ifindex] {
+				continue
+			}
 			if err := a.o.bind(in, m.Slot); err != nil {
 				return fmt.Errorf("bind interface %s: %w", in.Name, err)
 			}
@@ -200,21 +203,11 @@ func (a *application) bind(context.Context) error {
 // attach puts the programs on the interfaces of Bind, and on all of them when Verify is asked for.
 func (a *application) attach(context.Context) error {
 	for _, m := range a.members {
-		if !m.bind && !a.req.Verify {
+		if !m.bind && !a.req.Verify || m.adopting() { // these their own way, all together
 			continue
-		}
-		if m.gone {
-			a.result.Gone = append(a.result.Gone, m.Attachment)
-			continue
-		}
-		if m.adopting() {
-			continue // their own way, all together
 		}
 		if err := a.attachMember(m, attach.Sides[:]...); err != nil {
 			return err
-		}
-		if m.gone {
-			a.result.Gone = append(a.result.Gone, m.Attachment)
 		}
 	}
 	return a.attachAdopted()
@@ -223,9 +216,13 @@ func (a *application) attach(context.Context) error {
 // attachMember puts programs on the interfaces of an attachment.
 func (a *application) attachMember(m *member, sides ...attach.Side) error {
 	for i := range m.Interfaces {
-		err := a.attachInterface(m, &m.Interfaces[i], sides)
-		if errors.Is(err, attach.ErrGone) && (!m.bind || m.Adopted) {
-			m.gone = true
+		in := &m.Interfaces[i]
+		if m.lost[in.Ifindex] {
+			continue
+		}
+		err := a.attachInterface(m, in, sides)
+		if errors.Is(err, attach.ErrGone) {
+			a.lose(m, *in)
 			continue
 		}
 		if err := a.failedAt(m, err); err != nil {
@@ -264,19 +261,25 @@ func (a *application) attachInterface(m *member, in *state.Interface, sides []at
 // verify asks the kernel whether the interfaces of Bind, or all, are in force.
 func (a *application) verify(context.Context) error {
 	for _, m := range a.members {
-		if m.gone || m.failed || (!m.bind && !a.req.Verify) {
+		if m.failed || (!m.bind && !a.req.Verify) {
 			continue
 		}
 		for i := range m.Interfaces {
-			mode, err := a.e.verify(a.o, m.Interfaces[i], m.Slot)
-			if err != nil {
-				err = fmt.Errorf("interface %s: %w", m.Interfaces[i].Name, err)
-				if err := a.failedAt(m, err); err != nil {
-					return err
-				}
+			in := &m.Interfaces[i]
+			if m.lost[in.Ifindex] {
 				continue
 			}
-			m.Interfaces[i].Mode = string(mode)
+			mode, err := a.e.verify(a.o, *in, m.Slot)
+			switch {
+			case errors.Is(err, attach.ErrGone):
+				a.lose(m, *in)
+			case err != nil:
+				if err := a.failedAt(m, fmt.Errorf("interface %s: %w", in.Name, err)); err != nil {
+					return err
+				}
+			default:
+				in.Mode = string(mode)
+			}
 		}
 		if m.failed {
 			continue
@@ -292,10 +295,9 @@ func (a *application) verify(context.Context) error {
 // a run that has asked the kernel about it.
 func (a *application) record(context.Context) error {
 	for _, m := range a.members {
-		if m.gone {
-			continue
-		}
-		if !m.failed && (m.bind || a.req.Verify) {
+		if asked := m.bind || a.req.Verify; asked && m.gone() {
+			a.result.Gone = append(a.result.Gone, m.Attachment)
+		} else if asked && !m.failed && len(m.lost) == 0 {
 			m.Phase = state.PhaseEnforced
 		}
 		if !m.bind && reflect.DeepEqual(m.Attachment, m.recorded) {

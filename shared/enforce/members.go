@@ -2,10 +2,12 @@ package enforce
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/state"
 )
@@ -15,8 +17,8 @@ type member struct {
 	state.Attachment
 	recorded state.Attachment // as its record says
 	bind     bool             // asked for by Bind
-	gone     bool
-	failed   bool // it could not be verified
+	lost     map[int]bool     // interfaces, by index, that are no more or a later attachment's
+	failed   bool             // it could not be verified
 
 	adopted *state.Attachment // record that this one takes the place of
 }
@@ -30,6 +32,22 @@ func (a *application) failedAt(m *member, err error) error {
 	m.failed = true
 	a.failures = append(a.failures, err)
 	return nil
+}
+
+// gone tells whether all interfaces of a member are lost.
+func (m *member) gone() bool { return len(m.lost) > 0 && len(m.lost) == len(m.Interfaces) }
+
+// lose leaves out one interface of a member: the others are looked after as ever. Who asks to bind what is no
+// more is told so when all is done for the others.
+func (a *application) lose(m *member, in state.Interface) {
+	if m.lost == nil {
+		m.lost = map[int]bool{}
+	}
+	m.lost[in.Ifindex] = true
+	if m.bind && !m.Adopted {
+		m.failed = true
+		a.failures = append(a.failures, fmt.Errorf("interface %s (index %d): %w", in.Name, in.Ifindex, attach.ErrGone))
+	}
 }
 
 // bound completes an attachment of Bind with what an earlier run recorded of it: an interface that
@@ -93,8 +111,8 @@ func (a *application) intent(context.Context) error {
 // again, and a plugin that makes the veth inside the sandbox gets the same one every time. A record that
 // no DEL has ended must not touch what is bound there now.
 func (a *application) hasSuccessor(m *member, in state.Interface) (bool, error) {
-	if m.bind {
-		return false, nil
+	if m.bind && m.Phase == state.PhaseIntent {
+		return false, nil // it was just found
 	}
 	p, bound, err := a.o.podState(in.Ifindex)
 	if err != nil || !bound || int32(p.Pod-in.PodID) <= 0 { // ids only rise

@@ -3,6 +3,7 @@ package enforce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -97,6 +98,75 @@ func (g *ground) replaceHost(name string) {
 	err := errors.Join(g.node.Netlink.LinkDel(g.node.Link(g.t, g.iface.Name)), g.node.Netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
 	if err != nil {
 		g.t.Fatal(err)
+	}
+}
+
+// An attachment that is moved to another identifier must not take the binding either; what else the run is
+// for gets done.
+func TestMovedAttachmentLeavesTheNextOwnerOfTheIndexAlone(t *testing.T) {
+	g := newGround(t)
+	g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
+	g.renameHost("lt1")
+	next := attachment(g.iface)
+	next.ContainerID, next.Interfaces[0].Name = "c2", "lt1"
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{next}})
+	stale, err := g.e.Store().ReadAttachment("c1", "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []error{attach.ErrGone, nil} { // then it is one of B's, and nobody asks for it
+		req := Request{Identifier: idB, Create: allowPorts(shutPort)}
+		if want != nil {
+			req.Bind = []state.Attachment{stale}
+		}
+		g.do(func() error {
+			if _, err := g.tryApply(req); !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			return g.e.Check(ctx, "c2", "eth0")
+		})
+		g.wantVerdicts("successor", true, false)
+	}
+}
+
+// A pod with two interfaces has lost one. The other is looked after as ever.
+func TestOneOfTwoInterfacesIsLost(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		t.Run(fmt.Sprintf("index used by a later pod %v", later), func(t *testing.T) {
+			g := newGround(t)
+			host, _ := testenv.Veth(t, g.node, "lt1", testenv.New(t), "eth1")
+			first := g.iface
+			second := state.Interface{Ifindex: host.Attrs().Index, Name: "lt1"}
+			a := attachment(first)
+			a.Interfaces = append(a.Interfaces, second)
+			g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{a}})
+			g.iface = second
+			if later {
+				g.replaceHost("lt9")
+				b := attachment(state.Interface{Ifindex: second.Ifindex, Name: "lt9"})
+				b.ContainerID = "c2"
+				g.apply(Request{Identifier: idB, Create: openRules(), Bind: []state.Attachment{b}})
+			} else if err := g.node.Netlink.LinkDel(host); err != nil {
+				t.Fatal(err)
+			}
+			rules := allowPorts(openPort)
+			for range 2 {
+				g.do(func() error { return attach.Detach(first.Ifindex, attach.FromPod, "") }) // by another agent
+				r := g.apply(Request{Identifier: idA, Create: rules, Verify: true})
+				if len(r.Repaired) != 1 || len(r.Gone) > 0 {
+					t.Errorf("repaired %v, gone %v", r.Repaired, r.Gone)
+				}
+				now, err := g.e.Store().ReadAttachment("c1", "eth0")
+				if err != nil || now.Slot != r.Create.Slot {
+					t.Errorf("recorded in slot %d, %v, bound to %d", now.Slot, err, r.Create.Slot)
+				}
+				rules = manyPeers(3000) // in another slot
+			}
+			g.wantVerdicts("mended", false, false)
+			if later {
+				g.do(func() error { return g.e.Check(ctx, "c2", "eth0") })
+			}
+		})
 	}
 }
 

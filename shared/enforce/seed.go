@@ -44,15 +44,12 @@ func (a *application) attachAdopted() error {
 	for _, side := range []attach.Side{attach.FromPod, attach.ToPod} {
 		any := false
 		for _, m := range a.members {
-			if !m.adopting() || m.gone || m.failed {
+			if !m.adopting() || m.failed {
 				continue
 			}
 			any = true
 			if err := a.attachMember(m, side); err != nil {
 				return err
-			}
-			if m.gone {
-				a.result.Gone = append(a.result.Gone, m.Attachment)
 			}
 		}
 		if any {
@@ -77,10 +74,13 @@ func (a *application) seedFlows() {
 	var addrs []netip.Addr
 	of := map[netip.Addr]uint32{} // pod id
 	for _, m := range a.members {
-		if !m.adopting() || m.gone || m.failed {
+		if !m.adopting() || m.failed {
 			continue
 		}
 		for _, in := range m.Interfaces {
+			if m.lost[in.Ifindex] {
+				continue
+			}
 			for _, addr := range []netip.Addr{in.Addr4, in.Addr6} {
 				if addr.IsValid() {
 					addrs, of[addr] = append(addrs, addr), in.PodID
@@ -189,7 +189,7 @@ func (a *application) inherit(known, b state.Attachment) (state.Attachment, *sta
 // has its interfaces.
 func (a *application) recordAttachment(m *member) error {
 	err := a.e.store.WriteAttachment(m.Attachment)
-	if err != nil || m.adopted == nil || !hasAll(m.Attachment, *m.adopted) {
+	if err != nil || m.adopted == nil || m.failed || !hasAll(m.Attachment, *m.adopted) {
 		return err
 	}
 	return a.e.deleteRecord(*m.adopted)

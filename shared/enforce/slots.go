@@ -201,11 +201,6 @@ func (a *application) free(context.Context) error {
 		return nil
 	}
 	keep := map[uint32]bool{a.rec.Create.Slot: true, a.rec.Running.Slot: true}
-	for _, m := range a.members {
-		if !m.gone {
-			keep[m.Slot] = true
-		}
-	}
 	return a.e.freeSlots(a.o, a.req.Identifier.Bytes(), keep)
 }
 
