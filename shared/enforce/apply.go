@@ -72,8 +72,8 @@ func (r Repair) String() string { return r.What }
 
 // Apply brings the identifier to the desired state; see the package comment for the order and for
 // what holds when it is interrupted. It may be called again with the same request at any time. When
-// it fails, what was in force before is in force still, and an interface of Bind is either enforced
-// or closed.
+// it fails, what was in force before is in force still, but for a slot that has its new rules already, whole;
+// an interface of Bind is either enforced or closed.
 //
 // It panics unless held covers the identifier. Errors: ErrNotPrepared when rules are neither given
 // nor in the kernel; attach.ErrGone when an interface of Bind does not exist.
@@ -125,7 +125,7 @@ type application struct {
 	rec     state.IdentifierRecord // as it is, then as it shall be
 	old     state.IdentifierRecord
 	members []*member
-	pending []*pendingSlot // slots written by this run, not yet complete
+	pending []*change // slots written by this run, not yet complete
 	// failures are errors of members that were only to be verified. They are returned when all is done
 	// for the others.
 	failures []error

@@ -12,20 +12,11 @@ import (
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/policy"
-	"github.com/latch-cni/latch/shared/rules"
 	"github.com/latch-cni/latch/shared/state"
 )
 
 // ErrNoSlot says that all slots of the node are taken.
 var ErrNoSlot = errors.New("no free slot")
-
-// pendingSlot is a slot whose rules are written and which is not marked complete yet.
-type pendingSlot struct {
-	ref     *state.SlotRef
-	hash    [32]byte
-	rules   *policy.Rules
-	content *rules.Content
-}
 
 // rules brings the identifier's slots to the desired rules: in place when the change is small and
 // keeps its order, else in a spare slot to which bind moves the pods.
@@ -41,7 +32,7 @@ func (a *application) rules(ctx context.Context) error {
 		running = create
 	}
 	if create == running {
-		if err := a.write(ctx, &a.rec.Create, create); err != nil {
+		if err := a.write(ctx, a.plan(&a.rec.Create, create)); err != nil {
 			return err
 		}
 		a.rec.Running = a.rec.Create
@@ -51,10 +42,7 @@ func (a *application) rules(ctx context.Context) error {
 		// They part: the running pods keep the slot, the new ones get another.
 		a.rec.Create = state.SlotRef{}
 	}
-	if err := a.write(ctx, &a.rec.Running, running); err != nil {
-		return err
-	}
-	return a.write(ctx, &a.rec.Create, create)
+	return a.write(ctx, a.plan(&a.rec.Running, running), a.plan(&a.rec.Create, create))
 }
 
 // hold writes the rules for new pods only. They need another slot when they are not the rules that the
@@ -63,7 +51,7 @@ func (a *application) hold(ctx context.Context, create *policy.Rules) error {
 	if a.rec.Create.Slot == a.rec.Running.Slot && a.o.slotHash(a.rec.Create.Slot) != create.Hash() {
 		a.rec.Create = state.SlotRef{}
 	}
-	return a.write(ctx, &a.rec.Create, create)
+	return a.write(ctx, a.plan(&a.rec.Create, create))
 }
 
 // hasRunning tells whether a pod is bound to the identifier's rules now, or runs and is about to be.
@@ -74,89 +62,6 @@ func (a *application) hasRunning() bool {
 		}
 	}
 	return false
-}
-
-// write makes ref a slot that holds the rules.
-func (a *application) write(ctx context.Context, ref *state.SlotRef, want *policy.Rules) error {
-	hash := want.Hash()
-	a.noteSlot(*ref, hash)
-	if a.owns(ref.Slot) && a.o.slotHash(ref.Slot) == hash && a.intact(ref.Slot, hash) {
-		// The record may be older than the slot: a writer may have died between the two.
-		ref.Hash, ref.Generation = hex.EncodeToString(hash[:]), atomic.LoadUint32(&a.o.slots.At(int(ref.Slot)).Generation)
-		ref.Sources = want.Sources
-		return nil
-	}
-	a.result.Changed = true
-	if a.owns(ref.Slot) {
-		content, err := a.e.update(a.o, ref.Slot, want)
-		if err == nil {
-			a.pending = append(a.pending, &pendingSlot{ref, hash, want, content})
-			return nil
-		}
-		if !errors.Is(err, rules.ErrRebuild) {
-			return err
-		}
-	}
-	slot, err := a.e.allocate(ctx, a.o, a.req.Identifier.Bytes())
-	if err != nil {
-		return err
-	}
-	content, err := a.o.tables.Fill(slot, want)
-	if err != nil {
-		return errors.Join(err, a.e.release(a.o, slot))
-	}
-	*ref = state.SlotRef{Slot: slot}
-	a.pending = append(a.pending, &pendingSlot{ref, hash, want, content})
-	return nil
-}
-
-// complete marks the written slots: the new generation makes every flow be judged again, the hash
-// says what the slot holds, and the flag opens it.
-func (a *application) complete(context.Context) error {
-	for _, p := range a.pending {
-		generation := a.o.renew(p.ref.Slot)
-		a.o.setSlotHash(p.ref.Slot, p.hash)
-		atomic.StoreUint32(&a.o.slots.At(int(p.ref.Slot)).Flags, bpf.SlotUsed|bpf.SlotComplete)
-		a.e.remember(a.o, p.ref.Slot, p.hash, p.content)
-		p.ref.Hash, p.ref.Generation = hex.EncodeToString(p.hash[:]), generation
-		p.ref.Sources, p.ref.Since = p.rules.Sources, time.Now()
-	}
-	if a.rec.Running.Slot == a.rec.Create.Slot {
-		a.rec.Running = a.rec.Create
-	}
-	return nil
-}
-
-// update changes a live slot in place. It returns rules.ErrRebuild when that cannot be done.
-func (e *Enforcer) update(o *objects, slot uint32, want *policy.Rules) (*rules.Content, error) {
-	content, err := e.contentOf(o, slot)
-	if err != nil {
-		e.log.Warn("content of slot cannot be read, building another", "slot", slot, "error", err)
-		return nil, rules.ErrRebuild
-	}
-	u, err := o.tables.PlanUpdate(slot, content, want)
-	if err != nil {
-		return nil, err
-	}
-	defer u.Close()
-	if u.Frees() {
-		e.waitFreed(slot)
-	}
-	hash := o.slotHash(slot)
-	o.setSlotHash(slot, [32]byte{})
-	e.forget(slot)
-	next, err := u.Run()
-	if u.Frees() {
-		e.noteFreed(slot) // also when it was taken back
-	}
-	if err != nil {
-		if back, readErr := o.tables.Read(slot); readErr == nil && back.Rules.Hash() == content.Rules.Hash() {
-			o.renew(slot) // for flows that what is taken back has admitted
-			o.setSlotHash(slot, hash)
-		}
-		return nil, err
-	}
-	return next, nil
 }
 
 // owns tells whether a slot is complete and belongs to the identifier: a record may be older than
