@@ -27,9 +27,17 @@ func (o *objects) nextPod() uint32 {
 	}
 }
 
-// bind binds an interface to a slot. Moving a bound interface is one aligned store. A new element
-// becomes visible with its ifindex, stored last.
+// bind binds an interface to a slot: in the array, or in the hash behind it when another one has its place.
 func (o *objects) bind(in state.Interface, slot uint32) error {
+	if !o.bindIndexed(in, slot) {
+		return o.bindHashed(in, slot)
+	}
+	return o.unbindHashed(in) // where it was if it has only now got its place, or an older interface with its index
+}
+
+// bindIndexed binds an interface in the array, unless another one has its place. Moving a bound interface is
+// one aligned store. A new element becomes visible with its ifindex, stored last.
+func (o *objects) bindIndexed(in state.Interface, slot uint32) bool {
 	index := uint32(in.Ifindex)
 	p := o.pods.At(in.Ifindex & 0xffff)
 	switch atomic.LoadUint32(&p.Ifindex) {
@@ -40,20 +48,20 @@ func (o *objects) bind(in state.Interface, slot uint32) error {
 				fill(p, in) // somebody else has been here
 			}
 			atomic.StoreUint32(&p.Slot, slot)
-			return nil
+			return true
 		}
 		// The interface is not the one that was bound here: its index is used again.
 		atomic.StoreUint32(&p.Ifindex, claimed)
 	default:
 		if !atomic.CompareAndSwapUint32(&p.Ifindex, 0, claimed) {
-			return o.bindHashed(in, slot)
+			return false
 		}
 	}
 	atomic.StoreUint32(&p.Slot, slot)
 	atomic.StoreUint32(&p.Pod, in.PodID)
 	fill(p, in)
 	atomic.StoreUint32(&p.Ifindex, index)
-	return nil
+	return true
 }
 
 // bindHashed binds an interface whose place in the array another one has.
@@ -107,11 +115,15 @@ func (o *objects) unbind(in state.Interface) error {
 	if err != nil || !ok || hashed.Pod != in.PodID {
 		return err
 	}
-	err = o.maps["pod_state_hash"].Delete(uint32(in.Ifindex))
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil
+	return o.unbindHashed(in)
+}
+
+func (o *objects) unbindHashed(in state.Interface) error {
+	err := o.maps["pod_state_hash"].Delete(uint32(in.Ifindex))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete pod_state: %w", err)
 	}
-	return err
+	return nil
 }
 
 // query asks the kernel what one side of an interface runs.
