@@ -160,4 +160,15 @@ func TestWatcherKilledAtEveryStep(t *testing.T) {
 	}
 }
 
+// The watcher is killed while it gives a slot back: the next one ends that.
+func TestWatcherKilledGivingASlotBack(t *testing.T) {
+	g := newGround(t)
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
+	g.kill("many", "emptied")
+	g.apply(Request{Identifier: idA, Create: rulesNamed("many"), Verify: true})
+	g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
+	g.forget(idA)
+	g.wantNothingLeft()
+}
+
 func (g *ground) o() *objects { return g.e.objects }

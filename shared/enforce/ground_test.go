@@ -200,8 +200,8 @@ func openRules() *policy.Rules {
 func (g *ground) wantNothingLeft() {
 	g.t.Helper()
 	for slot := bpf.FirstSlot; slot < bpf.MaxSlots; slot++ {
-		if f := g.e.objects.slots.At(slot).Flags; f != 0 {
-			g.t.Errorf("slot %d is still in use, flags %#x", slot, f)
+		if s := g.e.objects.slots.At(slot); s.Flags != 0 || s.Identifier != [16]byte{} {
+			g.t.Errorf("slot %d is still in use, flags %#x, of %x", slot, s.Flags, s.Identifier)
 		}
 	}
 	for _, dir := range []string{"attachments", "identifiers", "members"} {

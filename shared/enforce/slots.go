@@ -144,7 +144,8 @@ func (e *Enforcer) release(o *objects, slot uint32) error {
 	if err := errors.Join(o.tables.Clear(slot), e.freeCounters(o, slot)); err != nil {
 		return fmt.Errorf("free slot %d: %w", slot, err)
 	}
-	s.Identifier = [16]byte{}
 	atomic.StoreUint32(&s.Flags, 0)
+	after("emptied")
+	s.Identifier = [16]byte{} // last: as long as it has an owner it is looked for
 	return nil
 }
