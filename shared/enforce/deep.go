@@ -124,6 +124,7 @@ func (e *Enforcer) sweepDefaults(o *objects) []string {
 		}
 		s.RulesHash, s.Identifier = want.RulesHash, want.Identifier
 		atomic.StoreUint32(&s.Flags, want.Flags)
+		o.renew(uint32(slot)) // for flows that what it was has admitted
 		swept = append(swept, fmt.Sprintf("slot %d is a default slot and was changed", slot))
 	}
 	var pod, generation uint32

@@ -108,6 +108,7 @@ func TestSweepMendsDefaults(t *testing.T) {
 	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
 	o := g.e.objects
 	atomic.StoreUint32(&o.slots.At(bpf.SlotDefaultDeny).OnMiss[0], bpf.ResAllow)
+	generation := atomic.LoadUint32(&o.slots.At(bpf.SlotDefaultDeny).Generation)
 	atomic.StoreUint32(&o.slots.At(bpf.SlotDefaultAllow).Flags, 0)
 	atomic.StoreUint32(&o.node.At(0).NextPod, 0)
 	var swept []string
@@ -120,6 +121,9 @@ func TestSweepMendsDefaults(t *testing.T) {
 	}
 	if o.slots.At(bpf.SlotDefaultDeny).OnMiss[0] != 0 || o.slots.At(bpf.SlotDefaultAllow).Flags == 0 || o.node.At(0).NextPod == 0 {
 		t.Error("not mended")
+	}
+	if atomic.LoadUint32(&o.slots.At(bpf.SlotDefaultDeny).Generation) == generation {
+		t.Error("flows that a default slot admitted while it was changed are not judged again")
 	}
 	g.do(func() (err error) {
 		swept, err = g.e.Sweep(ctx)
