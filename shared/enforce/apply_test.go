@@ -86,12 +86,12 @@ func TestDetachLeavesTheInterfaceOpenAndClean(t *testing.T) {
 func TestPolicyChangesInPlaceAndInAnotherSlot(t *testing.T) {
 	g := newGround(t)
 	first := g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
-	second := g.apply(Request{Identifier: idA, Create: allowPorts(shutPort)})
+	second := g.apply(Request{Identifier: idA, Create: allowPeers(nodeAddr + "/32")})
 	if second.Create.Slot != first.Create.Slot || second.Create.Generation == first.Create.Generation {
 		t.Errorf("a small change: slot %d generation %d, then slot %d generation %d; want the same slot and a new generation",
 			first.Create.Slot, first.Create.Generation, second.Create.Slot, second.Create.Generation)
 	}
-	g.wantVerdicts("changed in place", false, true)
+	g.wantVerdicts("changed in place", true, true)
 	third := g.apply(Request{Identifier: idA, Create: manyPeers(5000)})
 	if third.Create.Slot == second.Create.Slot {
 		t.Error("a large change was made in place")
@@ -100,6 +100,11 @@ func TestPolicyChangesInPlaceAndInAnotherSlot(t *testing.T) {
 	g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })
 	if f := g.e.objects.slots.At(int(second.Create.Slot)).Flags; f != 0 {
 		t.Errorf("slot %d was left and is not free: flags %#x", second.Create.Slot, f)
+	}
+	many := manyPeers(5000)
+	many.Entries[policy.Egress][17].Ports = allowPorts(shutPort).Entries[policy.Egress][0].Ports
+	if fourth := g.apply(Request{Identifier: idA, Create: many}); fourth.Create.Slot == third.Create.Slot {
+		t.Error("the ports of a peer were changed in place")
 	}
 	g.apply(Request{Identifier: idA, Create: openRules()})
 	g.wantVerdicts("opened", true, true)
@@ -284,7 +289,7 @@ func TestTakenBackRulesLeaveNoFlow(t *testing.T) {
 	if err := inner.Freeze(); err != nil { // no write comes through any more
 		t.Fatal(err)
 	}
-	req.Create = allowPorts(shutPort)
+	req.Create = allowPeers(nodeAddr + "/32")
 	g.do(func() error {
 		if _, err := g.tryApply(req); err == nil {
 			t.Error("the rules of a frozen map were changed")

@@ -58,7 +58,7 @@ func rulesNamed(name string) *policy.Rules {
 	if name == "many" {
 		return manyPeers(5000)
 	}
-	return allowPorts(shutPort)
+	return allowPeers(nodeAddr + "/32")
 }
 
 // kill runs a writer that dies after a step, and asserts that it did.
@@ -135,7 +135,7 @@ func TestWatcherKilledAtEveryStepOfAnAdoption(t *testing.T) {
 // The watcher is killed after every step of an update of a live pod, in place and into a spare slot:
 // what the pod reaches is what the old or the new rules say, and the next writer completes it.
 func TestWatcherKilledAtEveryStep(t *testing.T) {
-	for _, rules := range []string{"shut", "many"} {
+	for _, rules := range []string{"node", "many"} {
 		for _, step := range steps {
 			t.Run(rules+" "+step, func(t *testing.T) {
 				g := newGround(t)
@@ -146,11 +146,11 @@ func TestWatcherKilledAtEveryStep(t *testing.T) {
 				if rules == "many" && shut {
 					t.Errorf("killed after %s: port %d passes, which neither the old nor the new rules allow", step, shutPort)
 				}
-				if old, next := open && !shut, open == false && shut == (rules == "shut"); !old && !next {
+				if old, next := open && !shut, open == (rules == "node") && shut == open; !old && !next {
 					t.Errorf("killed after %s: ports %d %v, %d %v are neither what the old nor the new rules say", step, openPort, open, shutPort, shut)
 				}
 				g.apply(Request{Identifier: idA, Create: rulesNamed(rules), Verify: true})
-				g.wantVerdicts("next writer", false, rules == "shut")
+				g.wantVerdicts("next writer", rules == "node", rules == "node")
 				g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })
 				g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
 				g.forget(idA)

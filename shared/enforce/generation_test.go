@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/latch-cni/latch/bpf"
+	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/testenv"
 )
@@ -27,8 +28,8 @@ func TestGenerationsInForceArePassedOver(t *testing.T) {
 	} {
 		atomic.StoreUint32(next, c.last)
 		atomic.StoreUint32(other, c.inForce)
-		port := []uint16{shutPort, openPort}[i&1]
-		if a := g.apply(Request{Identifier: idA, Create: allowPorts(port)}); a.Create.Generation != c.want {
+		rules := []*policy.Rules{allowPeers(nodeAddr + "/32"), allowPorts(openPort)}[i&1]
+		if a := g.apply(Request{Identifier: idA, Create: rules}); a.Create.Generation != c.want {
 			t.Errorf("generation %d after %d, want %d", a.Create.Generation, c.last, c.want)
 		}
 	}

@@ -3,6 +3,8 @@ package enforce
 import (
 	"sync"
 	"time"
+
+	"github.com/latch-cni/latch/shared/rules"
 )
 
 // grace shares the waits for RCU grace periods, which cost milliseconds on an idle machine and tens of them
@@ -12,7 +14,7 @@ type grace struct {
 	mu    sync.Mutex
 	began time.Time // of the last wait that is over
 
-	wait func() // tests: instead of quiesce
+	wait func() // tests: instead of rules.Quiesce
 }
 
 // after returns when no program can be reading any more what was freed at a time.
@@ -26,7 +28,7 @@ func (g *grace) after(freed time.Time) {
 	if g.wait != nil {
 		g.wait()
 	} else {
-		quiesce()
+		rules.Quiesce()
 	}
 	g.began = began
 }

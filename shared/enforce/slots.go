@@ -19,7 +19,7 @@ import (
 var ErrNoSlot = errors.New("no free slot")
 
 // rules brings the identifier's slots to the desired rules: in place when the change is small and
-// keeps its order, else in a spare slot to which bind moves the pods.
+// no packet can meet a mixture, else in a spare slot to which bind moves the pods.
 func (a *application) rules(ctx context.Context) error {
 	if a.req.Create == nil || a.req.Default != "" {
 		return nil

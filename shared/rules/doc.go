@@ -4,13 +4,14 @@
 // It stands between the pure compiler (shared/policy) and the write path (shared/enforce), which
 // alone calls its writing functions and holds the identifier's lock while it does.
 //
-// A slot is filled while nothing is bound to it (Fill), or changed while packets are looked up in
-// it (Update). Update writes in an order in which every destination sees, at every instant, its
-// old or its new longest match: new and changed prefixes are written longest first, the result of
-// a miss counts as the shortest prefix of all, then prefixes that are gone are deleted shortest
-// first. Port sets are written before the first rule that names them and their blocks are not
-// reused while a packet may still be reading them. The order is made by a pure function (plan) so
-// that a model test can look at the state after every single write.
+// A slot is filled while nothing is bound to it (Fill), or changed while packets are looked up in it (Update). The
+// look of a packet is many reads, between which any number of an update's writes may come. An update is therefore
+// made only if every look depends on one of its writes at most (whole), so that it comes to the verdict of the old or
+// of the new rules: prefixes come and go, none of them within another, or the result of a miss changes. All else is
+// ErrRebuild, and the caller fills another slot. Port sets are written before the first rule that names them. What
+// comes is written before what goes, and the caller waits between two updates of a slot (Frees): memory that goes is
+// used again at once. The writes are planned and judged by pure functions, so that a model test can take every look
+// that they may come in between of.
 //
 // The package does not allocate slots, does not touch pod_state and keeps no cache: what it needs
 // to know about the kernel's content the caller gets from Read, or keeps from the last Fill or

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -108,7 +107,7 @@ type opKind int
 const (
 	opLens   opKind = iota // store the lens word
 	opTrie                 // store the trie word
-	opPut                  // insert or replace a prefix
+	opPut                  // insert a prefix
 	opMiss                 // store the result of a miss
 	opDelete               // delete a prefix
 )
@@ -121,7 +120,6 @@ type op struct {
 	store  store
 	shape  shape // opLens, opTrie
 	entry  policy.Entry
-	fresh  bool // opPut: the prefix was not there
 	miss   policy.Result
 }
 
@@ -137,9 +135,10 @@ func shapesOf(r *policy.Rules) (s shapes) {
 	return s
 }
 
-// plan lists the writes that turn old, looked up by shapes, into next, in the order that package
-// rules promises. It is pure. It reports false when no such order exists within the slot, or when these are
-// more than limit: the writes of a large change are not worth their memory, since they are not made.
+// plan lists the writes that turn old, looked up by shapes, into next: what is new, the result of a miss, what must
+// go. A prefix can always be found by the present lengths, and the memory of one that goes is not used by one that
+// comes. It is pure. It reports false when that cannot be done within the slot, or when the writes are more than
+// limit: those of a large change are not worth their memory, since they are not made.
 func plan(old *policy.Rules, now shapes, next *policy.Rules, limit int) ([]op, bool) {
 	var puts, misses, deletes, first, last []op
 	for _, d := range policy.Directions {
@@ -150,26 +149,23 @@ func plan(old *policy.Rules, now shapes, next *policy.Rules, limit int) ([]op, b
 			if !ok {
 				return nil, false
 			}
-			put, changed, del, ok := diff(was, will, limit-len(puts)-len(deletes))
+			put, del, ok := diff(was, will, limit-len(puts)-len(deletes))
 			if !ok {
 				return nil, false
 			}
 			first = append(first, shapeOps(from, both, d, f)...)
-			for i, e := range append(put, changed...) {
-				puts = append(puts, op{kind: opPut, dir: d, family: f, store: both.of(e.Prefix, f), entry: e, fresh: i < len(put)})
+			for _, e := range put {
+				puts = append(puts, op{kind: opPut, dir: d, family: f, store: both.of(e.Prefix, f), entry: e})
 			}
 			for _, e := range del {
 				deletes = append(deletes, op{kind: opDelete, dir: d, family: f, store: both.of(e.Prefix, f), entry: e})
 			}
-			// A trie word goes before the lens word here: fewer places to look, shorter ones first.
-			last = append(last, reversed(shapeOps(both, to, d, f))...)
+			last = append(last, shapeOps(both, to, d, f)...)
 		}
 		if old.OnMiss[d] != next.OnMiss[d] {
 			misses = append(misses, op{kind: opMiss, dir: d, miss: next.OnMiss[d]})
 		}
 	}
-	slices.SortStableFunc(puts, func(a, b op) int { return cmp.Compare(b.entry.Prefix.Bits(), a.entry.Prefix.Bits()) })
-	slices.SortStableFunc(deletes, func(a, b op) int { return cmp.Compare(a.entry.Prefix.Bits(), b.entry.Prefix.Bits()) })
 	ops := slices.Concat(first, puts, misses, deletes, last)
 	return ops, len(ops) <= limit
 }
@@ -186,14 +182,10 @@ func shapeOps(from, to shape, d policy.Direction, f family) []op {
 	return ops
 }
 
-func reversed(ops []op) []op {
-	slices.Reverse(ops)
-	return ops
-}
-
-// diff compares two sorted lists: what is new, what is changed (as it shall be) and what must go. It reports
-// false as soon as these are more than limit.
-func diff(old, next []policy.Entry, limit int) (fresh, changed, gone []policy.Entry, ok bool) {
+// diff compares two sorted lists: what is new and what must go. It reports false as soon as these are more than
+// limit, or a prefix is there with another value: Linux replaces an element of a hash by putting the new one in
+// front of its chain and then taking the old one out, and a look that is past the front by then finds neither.
+func diff(old, next []policy.Entry, limit int) (fresh, gone []policy.Entry, ok bool) {
 	i, j := 0, 0
 	for i < len(old) || j < len(next) {
 		c := 0
@@ -212,16 +204,15 @@ func diff(old, next []policy.Entry, limit int) (fresh, changed, gone []policy.En
 		case c > 0:
 			fresh = append(fresh, next[j])
 			j++
+		case !slices.Equal(old[i].Ports, next[j].Ports):
+			return nil, nil, false
 		default:
-			if !slices.Equal(old[i].Ports, next[j].Ports) {
-				changed = append(changed, next[j])
-			}
 			i++
 			j++
 		}
-		if len(fresh)+len(changed)+len(gone) > limit {
-			return nil, nil, nil, false
+		if len(fresh)+len(gone) > limit {
+			return nil, nil, false
 		}
 	}
-	return fresh, changed, gone, true
+	return fresh, gone, true
 }

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cilium/ebpf"
 
@@ -10,9 +11,9 @@ import (
 	"github.com/latch-cni/latch/shared/policy"
 )
 
-// ErrRebuild says that a change cannot be made inside the slot: it is too large, does not fit into
-// the slot's maps, or needs another way of looking up. Nothing was written. The caller fills a
-// spare slot and moves the pods to it.
+// ErrRebuild says that a change cannot be made inside the slot: it is too large, does not fit into the slot's maps,
+// needs another way of looking up, or a packet could be judged by a mixture of old and new rules. Nothing was
+// written. The caller fills a spare slot and moves the pods to it.
 var ErrRebuild = errors.New("change needs another slot")
 
 var errNoRoom = fmt.Errorf("%w: no room for port sets", ErrRebuild)
@@ -49,9 +50,13 @@ type setBlocks struct {
 // change has to be made in another slot. Close the update when done.
 func (t *Tables) PlanUpdate(slot uint32, old *Content, next *policy.Rules) (*Update, error) {
 	ops, ok := plan(old.Rules, old.shapes, next, maxWrites)
-	if !ok {
+	if !ok || !whole(old.Rules, next, ops) {
 		return nil, ErrRebuild
 	}
+	return t.prepare(slot, old, next, ops)
+}
+
+func (t *Tables) prepare(slot uint32, old *Content, next *policy.Rules, ops []op) (*Update, error) {
 	u := &Update{t: t, slot: slot, old: old, ops: ops,
 		next:   &Content{Rules: next, shapes: shapesOf(next), sets: old.sets.keep(old.Rules)},
 		values: map[*policy.Breakpoint]bpf.RuleVal{}}
@@ -61,20 +66,10 @@ func (t *Tables) PlanUpdate(slot uint32, old *Content, next *policy.Rules) (*Upd
 	return u, nil
 }
 
-// Empty tells that the kernel already holds the rules.
-func (u *Update) Empty() bool { return len(u.ops) == 0 }
-
-// Frees tells whether the update sets memory free that a packet may still be reading: elements of a
-// preallocated hash and blocks of port sets are reused at once by the next write. The next update
-// of the slot must not begin before all programs that run now have ended.
-func (u *Update) Frees() bool {
-	for _, o := range u.ops {
-		if o.kind == opDelete || o.kind == opPut {
-			return true
-		}
-	}
-	return false
-}
+// Frees tells whether the update leaves what a packet may still be looking at: elements of a preallocated hash and
+// blocks of port sets, which the next write uses again at once, and rules that a look has seen a part of. The next
+// update of the slot must not begin before all programs that run now have ended.
+func (u *Update) Frees() bool { return len(u.ops) > 0 }
 
 // open checks that everything fits and encodes the values.
 func (u *Update) open() error {
@@ -89,9 +84,7 @@ func (u *Update) open() error {
 		case opTrie:
 			need[o.dir][o.family][inTrie] = need[o.dir][o.family][inTrie] || o.shape.trie
 		case opPut:
-			if o.fresh {
-				grow[o.dir][o.family][o.store]++
-			}
+			grow[o.dir][o.family][o.store]++
 			need[o.dir][o.family][o.store] = true
 		case opDelete:
 			need[o.dir][o.family][o.store] = true
@@ -196,18 +189,24 @@ func (u *Update) do(o op) error {
 	return nil
 }
 
-// undo brings the old rules back from whatever a failed update left.
+// undo brings the old rules back from whatever a failed update left. What it inserts again may get memory of what
+// the update has deleted.
 func (u *Update) undo() error {
 	now, err := u.t.Read(u.slot)
 	if err != nil {
 		return fmt.Errorf("take back: %w", err)
 	}
 	now.sets = u.next.sets // the old sets are still there, marked
-	back, err := u.t.PlanUpdate(u.slot, now, u.old.Rules)
+	ops, ok := plan(now.Rules, now.shapes, u.old.Rules, math.MaxInt)
+	if !ok {
+		return fmt.Errorf("take back: %w", ErrRebuild)
+	}
+	back, err := u.t.prepare(u.slot, now, u.old.Rules, ops)
 	if err != nil {
 		return fmt.Errorf("take back: %w", err)
 	}
 	defer back.Close()
+	Quiesce()
 	if err := back.write(); err != nil {
 		return fmt.Errorf("take back: %w", err)
 	}

@@ -50,6 +50,7 @@ func TestFlowsAndCounters(t *testing.T) {
 		return errors.Join(err, errAll, errCount)
 	})
 	g.apply(idB, isolated(shutPort), g.b)
+	b = g.pod(testenv.PodB) // other ports take another slot
 	g.look(func(n *view.Node) error {
 		flows, err := n.Flows([]view.Pod{b})
 		if len(flows) != 1 || flows[0].Current {

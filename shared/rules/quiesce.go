@@ -1,4 +1,4 @@
-package enforce
+package rules
 
 import (
 	"time"
@@ -10,10 +10,10 @@ import (
 // grace period, that is after every BPF program that was running when it began.
 const membarrierGlobal = 1
 
-// quiesce waits until no program can still be reading what was freed before the call: programs run
+// Quiesce waits until no program can still be reading what was freed before the call: programs run
 // inside an RCU read-side section. Where the kernel refuses the barrier (it does with nohz_full)
 // it waits for longer than any program can run.
-func quiesce() {
+func Quiesce() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 		time.Sleep(time.Second)
 	}
