@@ -19,6 +19,10 @@
 #define ICMP6_NA 136
 #define ICMP6_MLD2_REPORT 143
 
+#define AF_INET6 10
+#define FLOWINFO_MASK 0x0fffffff /* traffic class and flow label */
+#define NOT_FORWARDED 0xffffffff /* link_of */
+
 static __always_inline bool is_echo(const enum latch_family family, __u8 type)
 {
 	if (family == FAMILY_V4)
@@ -69,11 +73,70 @@ static __always_inline bool is_link_multicast(const union address *a)
 	return (a->w[0] & bpf_htonl(0xffff0000)) == bpf_htonl(0xff020000);
 }
 
+static __always_inline bool is_multicast6(const union address *a)
+{
+	return (a->w[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000);
+}
+
+/*
+ * The interface on whose link the node looks for dst. NOT_FORWARDED for addresses of the node and
+ * what it has no route to; 0 for all else: what is beyond a router, or if the pod's interface is
+ * not to forward, where Linux neither answers nor obeys.
+ */
+static __always_inline __u32 link_of(struct __sk_buff *skb, const struct ipv6hdr *ip,
+				     const union address *dst)
+{
+	struct bpf_fib_lookup f = {
+		.family = AF_INET6,
+		.l4_protocol = IPPROTO_ICMPV6,
+		.ifindex = skb->ifindex,
+		.flowinfo = *(const __be32 *)ip & bpf_htonl(FLOWINFO_MASK),
+	};
+	long answer;
+
+	__builtin_memcpy(f.ipv6_src, &ip->saddr, sizeof(f.ipv6_src));
+	__builtin_memcpy(f.ipv6_dst, dst, sizeof(f.ipv6_dst));
+	answer = bpf_fib_lookup(skb, &f, sizeof(f), 0);
+	if (answer == BPF_FIB_LKUP_RET_NOT_FWDED)
+		return NOT_FORWARDED;
+	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return 0;
+	return __builtin_memcmp(f.ipv6_dst, dst, sizeof(f.ipv6_dst)) ? 0 : f.ifindex;
+}
+
+/*
+ * Whether what a pod sends to a unicast address is for the node, or for a neighbour on a bridge.
+ * The node routes what is for the bridge's hardware address, which is not that of the pod's port:
+ * so the node must look for the neighbour where it looks for the pod. Marks that rules of the node
+ * set later can lead to a route that the lookup does not know; but Linux forwards nothing that is
+ * not PACKET_HOST, which only a bridge makes the packet again.
+ */
+__attribute__((noinline)) int stays_on_link(struct __sk_buff *skb, __u32 place)
+{
+	struct pod_state *pod = find_pod(skb->ifindex);
+	union address dst;
+	struct ipv6hdr ip;
+	__u32 link;
+
+	if (!pod || bpf_skb_load_bytes(skb, place & PLACE_L3, &ip, sizeof(ip)))
+		return 0;
+	__builtin_memcpy(&dst, &ip.daddr, sizeof(dst));
+	link = link_of(skb, &ip, &dst);
+	if (link == NOT_FORWARDED)
+		return skb->pkt_type == PACKET_OTHERHOST ||
+		       !bpf_skb_change_type(skb, PACKET_MULTICAST);
+	if (!link || skb->pkt_type != PACKET_OTHERHOST)
+		return 0;
+	__builtin_memcpy(&dst, pod->addr6, sizeof(dst));
+	return !is_unspecified6(&dst) && link == link_of(skb, &ip, &dst);
+}
+
 /*
  * Whether an ICMPv6 packet is neighbour or multicast listener discovery that stays on the link. Hop
  * limits prove that it comes from there. What a pod sends could still be forwarded by the node, and
- * so carry anything anywhere: unicast to a global address is of the link only if the frame is for a
- * neighbour on a bridge and not for the node to route, and is a bare solicitation or advertisement.
+ * so carry anything anywhere: to a global address only a bare solicitation or advertisement is of
+ * the link, if it stays there. Linux sends one to answer or probe a neighbour that uses such an
+ * address, as a gateway does that has one on its interface.
  */
 __attribute__((noinline)) int is_discovery(struct __sk_buff *skb, __u32 place, __u32 type,
 					   __u32 len)
@@ -81,7 +144,7 @@ __attribute__((noinline)) int is_discovery(struct __sk_buff *skb, __u32 place, _
 	union address src, dst;
 	struct ipv6hdr ip;
 
-	if (bpf_skb_load_bytes(skb, place & 0xffff, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, place & PLACE_L3, &ip, sizeof(ip)))
 		return 0;
 	__builtin_memcpy(&src, &ip.saddr, sizeof(src));
 	__builtin_memcpy(&dst, &ip.daddr, sizeof(dst));
@@ -91,7 +154,9 @@ __attribute__((noinline)) int is_discovery(struct __sk_buff *skb, __u32 place, _
 		return 0;
 	if (!(place & PLACE_EGRESS) || is_link_multicast(&dst) || is_link_local(&dst))
 		return 1;
-	return skb->pkt_type == PACKET_OTHERHOST && type >= ICMP6_NS && len <= 32;
+	if (type < ICMP6_NS || ip.nexthdr != IPPROTO_ICMPV6 || len > 32 || is_multicast6(&dst))
+		return 0;
+	return stays_on_link(skb, place);
 }
 
 #endif

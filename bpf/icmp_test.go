@@ -1,10 +1,13 @@
 package bpf_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -178,15 +181,17 @@ func withExt(frame []byte, kinds ...byte) []byte {
 	return frame
 }
 
+// discovery is a message of 32 bytes.
+func discovery(src, dst string, kind, hops uint8) []byte {
+	ip := testenv.IP(netip.MustParseAddr(src), netip.MustParseAddr(dst), layers.IPProtocolICMPv6).(*layers.IPv6)
+	ip.HopLimit = hops
+	return testenv.Build(ip, &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}, gopacket.Payload(make([]byte, 28)))
+}
+
 // Discovery on the link always passes, and does not serve to leave it.
 func TestDiscovery(t *testing.T) {
 	r := newRig(t)
 	r.load(policy{onMiss: deny2})
-	msg := func(src, dst string, kind uint8, hops uint8) []byte {
-		ip := testenv.IP(netip.MustParseAddr(src), netip.MustParseAddr(dst), layers.IPProtocolICMPv6).(*layers.IPv6)
-		ip.HopLimit = hops
-		return testenv.Build(ip, &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}, gopacket.Payload(make([]byte, 28)))
-	}
 	const (
 		router, allNodes, allMLD = "fe80::1", "ff02::1", "ff02::16"
 		podLink                  = "fe80::11"
@@ -197,38 +202,107 @@ func TestDiscovery(t *testing.T) {
 		want string
 		data []byte
 	}{
-		{"solicitation of the node", bpf.Ingress, "allow link", msg(router, "ff02::1:ff00:11", 135, 255)},
-		{"solicitation by unicast", bpf.Ingress, "allow link", msg(v6.node, v6.pod, 135, 255)},
-		{"advertisement to the node", bpf.Egress, "allow link", msg(v6.pod, router, 136, 255)},
-		{"duplicate address detection", bpf.Egress, "allow link", msg("::", "ff02::1:ff00:11", 135, 255)},
-		{"router solicitation", bpf.Egress, "allow link", msg(podLink, "ff02::2", 133, 255)},
-		{"router advertisement", bpf.Ingress, "allow link", msg(router, allNodes, 134, 255)},
-		{"forwarded solicitation", bpf.Ingress, "deny policy", msg(v6.other, v6.pod, 135, 254)},
-		{"solicitation out into the world", bpf.Egress, "deny policy", msg(v6.pod, v6.other, 135, 254)},
-		{"redirect", bpf.Ingress, "deny policy", msg(router, v6.pod, 137, 255)},
-		{"listener report", bpf.Egress, "allow link", msg("::", allMLD, 143, 1)},
-		{"listener report with router alert", bpf.Egress, "allow link", withExt(msg(podLink, allMLD, 143, 1), 0)},
-		{"listener query", bpf.Ingress, "allow link", msg(router, allNodes, 130, 1)},
-		{"listener report, old", bpf.Egress, "allow link", msg(podLink, allNodes, 131, 1)},
-		{"listener done", bpf.Egress, "allow link", msg(podLink, "ff02::2", 132, 1)},
-		{"listener report that could be forwarded", bpf.Egress, "deny policy", msg(podLink, allMLD, 143, 2)},
-		{"listener report of a global address", bpf.Egress, "deny policy", msg(v6.pod, allMLD, 143, 1)},
-		{"discovery in fragments", bpf.Egress, "deny policy", firstFragment6(msg(v6.pod, router, 136, 255))},
-		{"solicitation in an atomic fragment", bpf.Ingress, "allow link", withExt(msg(router, v6.pod, 135, 255), 44)},
+		{"solicitation of the node", bpf.Ingress, "allow link", discovery(router, "ff02::1:ff00:11", 135, 255)},
+		{"solicitation by unicast", bpf.Ingress, "allow link", discovery(v6.node, v6.pod, 135, 255)},
+		{"advertisement to the node", bpf.Egress, "allow link", discovery(v6.pod, router, 136, 255)},
+		{"duplicate address detection", bpf.Egress, "allow link", discovery("::", "ff02::1:ff00:11", 135, 255)},
+		{"router solicitation", bpf.Egress, "allow link", discovery(podLink, "ff02::2", 133, 255)},
+		{"router advertisement", bpf.Ingress, "allow link", discovery(router, allNodes, 134, 255)},
+		{"forwarded solicitation", bpf.Ingress, "deny policy", discovery(v6.other, v6.pod, 135, 254)},
+		{"solicitation out into the world", bpf.Egress, "deny policy", discovery(v6.pod, v6.other, 135, 254)},
+		{"redirect", bpf.Ingress, "deny policy", discovery(router, v6.pod, 137, 255)},
+		{"listener report", bpf.Egress, "allow link", discovery("::", allMLD, 143, 1)},
+		{"listener report with router alert", bpf.Egress, "allow link", withExt(discovery(podLink, allMLD, 143, 1), 0)},
+		{"listener query", bpf.Ingress, "allow link", discovery(router, allNodes, 130, 1)},
+		{"listener report, old", bpf.Egress, "allow link", discovery(podLink, allNodes, 131, 1)},
+		{"listener done", bpf.Egress, "allow link", discovery(podLink, "ff02::2", 132, 1)},
+		{"listener report that could be forwarded", bpf.Egress, "deny policy", discovery(podLink, allMLD, 143, 2)},
+		{"listener report of a global address", bpf.Egress, "deny policy", discovery(v6.pod, allMLD, 143, 1)},
+		{"discovery in fragments", bpf.Egress, "deny policy", firstFragment6(discovery(v6.pod, router, 136, 255))},
+		{"solicitation in an atomic fragment", bpf.Ingress, "allow link", withExt(discovery(router, v6.pod, 135, 255), 44)},
 	} {
 		if got := r.run(c.dir, c.data).String(); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
 
-	// Unicast to a global address: for a neighbour on a bridge, not for the node to forward.
-	global := msg(v6.pod, v6.other, 136, 255)
-	r.want("allow link", bpf.Egress, global) // test-run's device has another hardware address
-	toHost := slices.Clone(global)
-	copy(toHost, make([]byte, 6))
-	r.want("deny policy", bpf.Egress, toHost)
-	r.want("deny policy", bpf.Egress, testenv.Build(&layers.IPv6{Version: 6, HopLimit: 255, NextHeader: 58, SrcIP: addrOf(at(v6.pod, 1)).AsSlice(), DstIP: addrOf(at(v6.other, 1)).AsSlice()},
-		&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(136, 0)}, gopacket.Payload(make([]byte, 100))))
+	if n := r.flows(v6); n != 0 {
+		t.Errorf("%d flows", n)
+	}
+}
+
+// What a pod sends to a global address is of the link if the node does not forward it: it is for the node, or
+// for a neighbour on the bridge on which the node finds the pod, too.
+func TestDiscoveryByUnicast(t *testing.T) {
+	r := newRig(t)
+	r.load(policy{onMiss: deny2})
+	const other, beyond, nowhere = "fd00:10:2::2", "fd00:99::9", "fd00:98::8"
+	node, peer := testenv.New(t), testenv.New(t)
+	for _, dev := range []string{"bridge", "uplink"} {
+		testenv.Veth(t, node, dev, peer, dev)
+	}
+	node.Addr(t, "bridge", "fd00:10:1::1/64")
+	node.Addr(t, "uplink", "fd00:10:2::1/64")
+	node.Route(t, beyond+"/128", "fd00:10:1::77", "bridge")
+	node.Neigh(t, "bridge", "fd00:10:1::98", make([]byte, 6))
+	forwarding := func(value string) { node.Sysctl(t, "net.ipv6.conf.lo.forwarding", value) } // of the pod's interface
+	allowed := func(frame []byte) (ok bool) {
+		t.Helper()
+		node.MustDo(t, func() error {
+			code, err := r.FromPod.Run(&ebpf.RunOptions{Data: frame, Context: &skbContext{Ifindex: podIfindex}, Repeat: 1})
+			ok = code == next
+			return err
+		})
+		return ok
+	}
+	check := func(what string, toNode, bridged bool, frame []byte) {
+		t.Helper()
+		for first, want := range map[byte]bool{0: toNode, 2: bridged} { // test-run's device has the hardware address 0
+			frame = append([]byte{first, 0, 0, 0, 0, 0}, frame[6:]...)
+			if got := allowed(frame); got != want {
+				t.Errorf("%s, hardware address %d: allowed %v, want %v", what, first, got, want)
+			}
+		}
+	}
+
+	forwarding("1")
+	testenv.Eventually(t, 10*time.Second, func() error { // Linux gives itself addresses once the link is ready
+		for _, dst := range []string{"fd00:10:1::1", "fd00:10:2::1"} {
+			frame := discovery(v6.pod, dst, 136, 255)
+			if copy(frame, make([]byte, 6)); !allowed(frame) {
+				return fmt.Errorf("%s is not the node's yet", dst)
+			}
+		}
+		return nil
+	})
+	for _, kind := range []uint8{135, 136} {
+		for _, c := range []struct {
+			dst             string
+			toNode, bridged bool
+		}{
+			{"fd00:10:1::1", true, true},
+			{"fd00:10:2::1", true, true},
+			{"fd00:10:1::98", false, true},
+			{"fd00:10:1::99", false, true},
+			{other, false, false},
+			{beyond, false, false},
+			{nowhere, true, true},
+			{"ff05::1", false, false},
+		} {
+			check(c.dst, c.toNode, c.bridged, discovery(v6.pod, c.dst, kind, 255))
+			check(c.dst+" from another's address", c.toNode, c.bridged, discovery(beyond, c.dst, kind, 255))
+			check(c.dst+", that could be forwarded", false, false, discovery(v6.pod, c.dst, kind, 254))
+			check(c.dst+", with an extension header", false, false, withExt(discovery(v6.pod, c.dst, kind, 255), 60))
+			long := discovery(v6.pod, c.dst, kind, 255)
+			be16(long[18:], 40)
+			check(c.dst+", with more in it", false, false, append(long, make([]byte, 8)...))
+		}
+	}
+	check("router solicitation", false, false, discovery(v6.pod, "fd00:10:1::1", 133, 255))
+	r.pods.At(podIfindex).Addr6 = [16]byte{}
+	check("pod without an address", false, false, discovery(v6.pod, "fd00:10:1::98", 136, 255))
+	forwarding("0") // Linux does not say then where the packet goes, and goes by another switch
+	check("interface that does not forward", false, false, discovery(v6.pod, "fd00:10:1::1", 136, 255))
 	if n := r.flows(v6); n != 0 {
 		t.Errorf("%d flows", n)
 	}

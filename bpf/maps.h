@@ -19,6 +19,16 @@ struct {
 	__type(value, struct pod_state);
 } pod_state_hash SEC(".maps");
 
+static __always_inline struct pod_state *find_pod(__u32 ifindex)
+{
+	__u32 index = ifindex & (POD_STATE_SIZE - 1);
+	struct pod_state *pod = bpf_map_lookup_elem(&pod_state, &index);
+
+	if (pod && pod->ifindex == ifindex)
+		return pod;
+	return bpf_map_lookup_elem(&pod_state_hash, &ifindex);
+}
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_SLOTS);

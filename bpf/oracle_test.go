@@ -19,6 +19,7 @@ type parsed struct {
 	kind         byte // of ICMP
 	hops         byte
 	first, later bool // fragments
+	ext          bool // extension headers of IPv6
 	payload      int  // bytes of L4 and behind
 }
 
@@ -133,6 +134,7 @@ func parse6(b []byte) (p parsed, ok bool) {
 			return p, false
 		}
 		fragment := p.proto == 44
+		p.ext = true
 		p.proto = int(b[0])
 		if fragment {
 			if offset := be(b[2:]) &^ 7; offset > 0 {
@@ -213,7 +215,7 @@ func (p policy) verdict(dir int, frame []byte, antispoof bool, own [2]netip.Addr
 	if dir == bpf.Ingress {
 		local, remote = remote, local
 	}
-	link := q.src.Is6() && q.proto == 58 && !q.first && !q.later && onLink(q, dir, frame)
+	link := q.src.Is6() && q.proto == 58 && !q.first && !q.later && onLink(q, dir)
 	if dir == bpf.Egress && antispoof && local != own[0] && local != own[1] {
 		linkLocal := local.Is6() && netip.MustParsePrefix("fe80::/10").Contains(local)
 		if !linkLocal && (!link || local != netip.IPv6Unspecified()) {
@@ -240,7 +242,8 @@ func (p policy) verdict(dir int, frame []byte, antispoof bool, own [2]netip.Addr
 	return verdict{false, bpf.ReasonPolicy}
 }
 
-func onLink(q parsed, dir int, frame []byte) bool {
+// onLink is for a node that has no routes, and so forwards nothing.
+func onLink(q parsed, dir int) bool {
 	within := func(a netip.Addr, prefix string) bool { return netip.MustParsePrefix(prefix).Contains(a) }
 	switch q.kind {
 	case 130, 131, 132, 143:
@@ -249,9 +252,8 @@ func onLink(q parsed, dir int, frame []byte) bool {
 		if q.hops != 255 {
 			return false
 		}
-		forUs := frame[0]&1 == 0 && [6]byte(frame[:6]) != [6]byte{} // test-run's device has address 0
 		return dir == bpf.Ingress || within(q.dst, "fe80::/10") || within(q.dst, "ff02::/16") ||
-			forUs && q.kind >= 135 && q.payload <= 32
+			q.kind >= 135 && q.payload <= 32 && !q.ext && !q.dst.IsMulticast()
 	}
 	return false
 }

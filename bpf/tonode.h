@@ -47,16 +47,6 @@ static __always_inline struct asked asked_of(__u32 where, __u64 hi, __u64 lo, __
 	};
 }
 
-static __always_inline struct pod_state *find_pod(__u32 ifindex)
-{
-	__u32 index = ifindex & (POD_STATE_SIZE - 1);
-	struct pod_state *pod = bpf_map_lookup_elem(&pod_state, &index);
-
-	if (pod && pod->ifindex == ifindex)
-		return pod;
-	return bpf_map_lookup_elem(&pod_state_hash, &ifindex);
-}
-
 /*
  * Whether a socket of the node takes what the pod of the interface sends to remote: one that
  * listens, or the other end of the connection. The hook is in front of the node's

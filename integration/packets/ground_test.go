@@ -103,7 +103,7 @@ func (g *ground) bridge() {
 		}
 	}
 	g.Node.Up(g.t, "br0")
-	g.join("eth0")
+	g.join("eth0", "br0")
 }
 
 func exists(path string) bool {
@@ -111,10 +111,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// join makes an interface of the node a port of its bridge.
-func (g *ground) join(dev string) {
+// join makes an interface of the node a port of a bridge.
+func (g *ground) join(dev, bridge string) {
 	g.t.Helper()
-	if err := g.Node.Netlink.LinkSetMaster(g.Node.Link(g.t, dev), g.Node.Link(g.t, "br0")); err != nil {
+	if err := g.Node.Netlink.LinkSetMaster(g.Node.Link(g.t, dev), g.Node.Link(g.t, bridge)); err != nil {
 		g.t.Fatalf("make %s a port: %v", dev, err)
 	}
 }
@@ -178,7 +178,7 @@ func (g *ground) sandbox(tp *testenv.Pod) *pod {
 	}
 	p.end = g.newEnd(tp.Spec.Name, tp.NetNS, tp.IfName, tp.HostMAC)
 	if g.o.bridge {
-		g.join(tp.HostName)
+		g.join(tp.HostName, "br0")
 		p.via, g.ext.via = g.ext.mac, p.mac
 	}
 	p.attachment = state.Attachment{ContainerID: tp.Spec.Name, IfName: tp.IfName, PodNamespace: tp.Spec.Namespace, PodName: tp.Spec.Name,
