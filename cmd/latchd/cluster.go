@@ -102,6 +102,14 @@ func (c *cluster) Synced(complete ...string) {
 	c.once.Do(func() { close(c.synced) })
 }
 
+// Orphans names the policies that are missing.
+func (c *cluster) Orphans(kind string) []apis.Ref { return c.world.Orphans(kind) }
+
+// Gone takes a policy out of force that does not exist.
+func (c *cluster) Gone(orphan apis.Ref, asked time.Time) {
+	c.reconciler.Enqueue(c.world.Gone(orphan, asked)...)
+}
+
 // NodeAddrs puts the node's addresses into force.
 func (c *cluster) NodeAddrs(ctx context.Context, addrs []netip.Addr) error {
 	node := c.opts.node

@@ -199,6 +199,17 @@ func (h *history) pass(d time.Duration) {
 	h.now = h.now.Add(d)
 	ids, _ := h.w.Due()
 	h.enqueue(ids)
+	h.enqueue(h.gone(h.w))
+}
+
+// gone does what a source does with an API server that has no object that was not delivered.
+func (h *history) gone(w *world.World) (ids []identity.Identifier) {
+	for _, kind := range h.complete {
+		for _, ref := range w.Orphans(kind) {
+			ids = append(ids, w.Gone(ref, h.now)...)
+		}
+	}
+	return ids
 }
 
 // settle waits for everything that is due, and compares.
@@ -221,6 +232,7 @@ func (h *history) settle() {
 	fresh.Synced(h.complete...)
 	h.now = h.now.Add(10 * time.Second)
 	fresh.Due()
+	h.gone(fresh)
 	subjects, policies := h.subjects(), h.policies()
 	if got, want := fresh.Identifiers(), slices.Sorted(maps.Keys(subjects)); !slices.Equal(got, want) {
 		h.t.Fatalf("%s: identifiers are %v, of the pods %v", h.name, got, want)

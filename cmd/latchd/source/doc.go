@@ -23,6 +23,12 @@
 // runs keeps what it has. A pod whose Namespace has not been seen is held back for the same reason,
 // since watches of different kinds are not ordered.
 //
+// # Gone, or not seen
+//
+// Watches of different kinds are not ordered, and one may lag or hang while the others go on: nothing on
+// it tells that from silence. So a policy that only its endpoints objects speak for is asked for by name,
+// and Sink.Gone is called when the API server answers that it does not have it, and for nothing else.
+//
 // # Without the API server
 //
 // Nothing is delivered, so what was known last stays in force. Status says since when.

@@ -3,6 +3,7 @@ package source
 import (
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -98,6 +99,13 @@ func (f *feed) synced(complete []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sink.Synced(complete...)
+}
+
+// gone passes on that a policy does not exist.
+func (f *feed) gone(ref apis.Ref, asked time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sink.Gone(ref, asked)
 }
 
 // waitingFor names the namespaces that hold pods back, sorted.

@@ -24,7 +24,7 @@ type kind struct {
 	trim     func(*scope, runtime.Object) apis.Object
 
 	custom    bool // its CRD may be absent
-	isPolicy  bool // Sink.Synced names it
+	isPolicy  bool // Sink.Synced names it, and Sink.Orphans those that are missing
 	listsPods bool // trimmed by the node's addresses
 }
 

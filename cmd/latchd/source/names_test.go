@@ -77,6 +77,8 @@ type recorder struct {
 	synced   int
 	addrs    []netip.Addr
 	refuse   error // of NodeAddrs
+	orphans  []apis.Ref
+	gone     []string
 }
 
 func newRecorder() *recorder { return &recorder{objects: map[apis.Ref]apis.Object{}} }
@@ -102,6 +104,20 @@ func (r *recorder) Synced(complete ...string) {
 	r.synced++
 	r.complete = append(r.complete, complete...)
 	slices.Sort(r.complete)
+}
+
+func (r *recorder) Orphans(kind string) []apis.Ref {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.orphans), func(ref apis.Ref) bool { return ref.Kind != kind })
+}
+
+func (r *recorder) Gone(orphan apis.Ref, _ time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.orphans = slices.DeleteFunc(r.orphans, func(ref apis.Ref) bool { return ref == orphan })
+	r.gone = append(r.gone, orphan.String())
+	slices.Sort(r.gone)
 }
 
 func (r *recorder) NodeAddrs(_ context.Context, addrs []netip.Addr) error {

@@ -83,7 +83,7 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r, resource)
 	default:
-		s.list(w, resource)
+		s.list(w, r, resource)
 	}
 }
 
@@ -100,13 +100,22 @@ func (s *server) resources(w http.ResponseWriter) {
 	s.write(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": list})
 }
 
-func (s *server) list(w http.ResponseWriter, resource string) {
+// list returns the objects of a resource, or the one that is asked for by name.
+func (s *server) list(w http.ResponseWriter, r *http.Request, resource string) {
+	name, named := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	key := "/" + name
+	if _, path, ok := strings.Cut(r.URL.Path, "/namespaces/"); ok {
+		namespace, _, _ := strings.Cut(path, "/")
+		key = namespace + key
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests[resource]++
 	var items []any
-	for _, o := range s.objects[resource] {
-		items = append(items, o)
+	for k, o := range s.objects[resource] {
+		if !named || k == key {
+			items = append(items, o)
+		}
 	}
 	s.write(w, map[string]any{
 		"kind": kindOf(resource) + "List", "apiVersion": versionOf(resource),

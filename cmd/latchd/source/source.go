@@ -24,7 +24,7 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Sink takes what the source delivers. Its methods are called in sequence, but for NodeAddrs.
+// Sink takes what the source delivers. Its methods are called in sequence, but for NodeAddrs and Orphans.
 type Sink interface {
 	// Change takes over newer versions of objects and then takes others out. The objects are never
 	// changed again.
@@ -32,6 +32,10 @@ type Sink interface {
 	// Synced says that everything has been delivered, and names the kinds of policies of which every
 	// object is known. It is called again with each kind that is added later.
 	Synced(complete ...string)
+	// Orphans names the policies of a kind that the sink has endpoints objects of, and misses.
+	Orphans(kind string) []apis.Ref
+	// Gone says that an orphan does not exist: the API server was asked for it at a time or later.
+	Gone(orphan apis.Ref, asked time.Time)
 	// NodeAddrs puts the node's addresses into use. It is tried again after an error.
 	NodeAddrs(ctx context.Context, addrs []netip.Addr) error
 }
@@ -81,6 +85,9 @@ func (s *Source) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, k := range s.kinds {
 		wg.Go(func() { s.follow(ctx, k) })
+		if k.isPolicy {
+			wg.Go(func() { s.judgeOrphans(ctx, k) })
+		}
 	}
 	wg.Go(func() { s.discover(ctx) })
 	wg.Go(func() { s.useAddresses(ctx) })

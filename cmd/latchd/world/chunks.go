@@ -75,6 +75,9 @@ func (b *batch) upsertChunk(ref apis.Ref, parent policy.PolicyRef, c *chunk) {
 		b.removeChunk(ref)
 	}
 	p := b.policy(parent)
+	if !p.object && b.complete[parent.Kind] {
+		p.reappear(b.now)
+	}
 	old := p.chunks[ref.Name]
 	switch {
 	case old == nil && len(p.chunks) == 0:

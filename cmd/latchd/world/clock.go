@@ -66,11 +66,10 @@ func (b *batch) advance() {
 
 // expire drops leaving rules and outlived endpoints objects whose time is over.
 func (b *batch) expire(p *policyState) bool {
-	isOver := func(t time.Time) bool { return !t.IsZero() && !t.After(b.now) }
 	before := len(p.leaving)
-	p.leaving = slices.DeleteFunc(p.leaving, func(l leaving) bool { return isOver(p.leavingDue(l, b.opts)) })
+	p.leaving = slices.DeleteFunc(p.leaving, func(l leaving) bool { return isOver(p.leavingDue(l, b.opts), b.now) })
 	changed := len(p.leaving) != before
-	if isOver(p.expiry(b.World)) {
+	if isOver(p.expiry(b.World), b.now) {
 		p.expired, changed = true, true
 	}
 	if changed {
@@ -78,3 +77,6 @@ func (b *batch) expire(p *policyState) bool {
 	}
 	return changed
 }
+
+// isOver says whether a time, of which zero is none, has come.
+func isOver(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }

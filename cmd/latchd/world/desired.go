@@ -100,6 +100,12 @@ func (w *World) Problems() []apis.Problem {
 			})
 		}
 	}
+	for _, p := range w.orphans() {
+		out = append(out, apis.Problem{
+			Object:  refString(p.ref),
+			Message: "is not known, and the API server has not said that it does not exist: its endpoints objects stay in force",
+		})
+	}
 	for name := range w.identsIn {
 		if w.unknown(name) && len(w.policiesIn[""]) > 0 {
 			out = append(out, apis.Problem{

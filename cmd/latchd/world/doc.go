@@ -11,9 +11,11 @@
 //   - Without the policy object the endpoints objects are all there is: if one pod of the identifier is
 //     listed, all are selected; else spec.podSelector (or spec.subject) speaks for pods that have not
 //     been listed yet. A pod that was listed and is not any more is deselected, unless it terminates.
-//   - A policy object that was known and is gone, or that is missing while all objects of its kind are
-//     known, selects as before (or by the endpoints objects) for a grace of 5 s, since watches are not
-//     ordered; then the endpoints objects that outlive it select nothing.
+//   - A policy object that was known and is gone selects as before for a grace of 5 s, since watches are
+//     not ordered; then the endpoints objects that outlive it select nothing. With an API server, also
+//     one that was never known, and only when the server says that it does not have the object: a watch
+//     that lags or hangs tells the same as one without news. An endpoints object that is written then is
+//     word of a policy that is not known yet.
 //   - A pod without a manifest, known only by being listed, has its name for an identifier and is
 //     selected by being listed, or by an empty selector.
 //

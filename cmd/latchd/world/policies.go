@@ -20,7 +20,7 @@ type policyState struct {
 
 	object   bool      // the policy's own object is known
 	seen     bool      // it is or was
-	absent   time.Time // since when it is not
+	absent   time.Time // since when neither it nor word of it has come
 	expired  bool      // D16: what is left selects nothing
 	selector *selector // of the object, also when it is gone; nil if it never was or does not parse
 	own      ownPolicy
@@ -123,7 +123,7 @@ func (b *batch) drop(p *policyState) {
 			b.touch(i)
 		}
 	}
-	if _, all := b.complete[p.ref.Kind]; p.seen && !all {
+	if p.seen && !b.complete[p.ref.Kind] {
 		b.seen[p.ref] = struct{}{}
 	}
 	delete(b.policies, p.ref)
@@ -193,17 +193,32 @@ func (p *policyState) quietAt(since time.Time, o Options) time.Time {
 	return earlier(p.lastEvent.Add(o.Quiet), since.Add(o.QuietMax))
 }
 
-// expiry returns when what is left of the policy selects nothing any more (D16), or zero.
-func (p *policyState) expiry(w *World) time.Time {
-	complete, all := w.complete[p.ref.Kind]
-	if p.object || p.expired || len(p.chunks) == 0 || w.synced.IsZero() || !p.seen && !all {
+// reappear takes endpoints objects that an API server tells of for the first word of a policy. The
+// controller writes them only for a policy that is there, whatever the watch of the policies says.
+func (p *policyState) reappear(now time.Time) {
+	p.absent, p.expired = now, false
+	if p.seen { // created again under its name
+		p.seen, p.selector, p.own = false, nil, ownPolicy{}
+		p.restart(now)
+	}
+}
+
+// graceEnd returns when the policy has been without its own object for longer than watches are out of step
+// with each other, or zero if that does not matter.
+func (p *policyState) graceEnd(w *World) time.Time {
+	if p.object || p.expired || len(p.chunks) == 0 || w.synced.IsZero() || !p.seen && !w.complete[p.ref.Kind] {
 		return time.Time{}
 	}
-	from := later(p.absent, w.synced)
-	if all {
-		from = later(from, complete)
+	return later(p.absent, w.synced).Add(w.opts.UnorderedGrace)
+}
+
+// expiry returns when what is left of the policy selects nothing any more by itself (D16), or zero. Where
+// there is an API server to ask, that is never: see Orphans.
+func (p *policyState) expiry(w *World) time.Time {
+	if w.complete[p.ref.Kind] {
+		return time.Time{}
 	}
-	return from.Add(w.opts.UnorderedGrace)
+	return p.graceEnd(w)
 }
 
 // due returns when something of the policy changes by itself, or zero.

@@ -163,6 +163,15 @@ func checkHistory(t *testing.T, seed uint64) {
 		}
 		last = now
 	}
+	gone := func(of *World) { // an API server does not have what was not delivered
+		for _, kind := range complete {
+			for _, ref := range of.Orphans(kind) {
+				if ids := of.Gone(ref, clock.now); of == w {
+					step("Gone", ids)
+				}
+			}
+		}
+	}
 	left := make([]history, len(hs))
 	copy(left, hs)
 	syncAt := g.IntN(20)
@@ -175,6 +184,7 @@ func checkHistory(t *testing.T, seed uint64) {
 			clock.Add(time.Duration(g.IntN(3000)) * ms)
 			ids, _ := w.Due()
 			step("Due", ids)
+			gone(w)
 			continue
 		case 1:
 			for _, id := range w.Identifiers() {
@@ -211,7 +221,9 @@ func checkHistory(t *testing.T, seed uint64) {
 		clock.Add(time.Minute)
 		ids, _ := w.Due()
 		step("Due", ids)
+		gone(w)
 		fresh.Due()
+		gone(fresh)
 	}
 	have := snapshot(w)
 	for id, want := range snapshot(fresh) {

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -140,75 +139,6 @@ func TestSelects(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestPolicyObjectGone is D16: what outlives a policy object selects for 5 s as before, then nothing.
-func TestPolicyObjectGone(t *testing.T) {
-	np := []string{"NetworkPolicy t1/p"}
-	check := func(s *stage, what string, want []string) {
-		s.t.Helper()
-		if diff := cmp.Diff(want, s.selected("app=a")); diff != "" {
-			s.t.Errorf("%s: want -, have +:\n%s", what, diff)
-		}
-	}
-	t.Run("known and deleted", func(t *testing.T) {
-		s := newStage(t)
-		s.Upsert(makeNP("p", "app=a", "I"), makePE("x", "I", listed("a1")))
-		s.Synced()
-		s.Delete(makeNP("p", "", ""))
-		s.pass(4999 * ms)
-		check(s, "in the grace", np)
-		if ids := s.pass(1 * ms); !slices.Contains(ids, idOf("app=a")) {
-			t.Errorf("due is %v, want the identifier", ids)
-		}
-		check(s, "after the grace", nil)
-		if len(s.Problems()) == 0 {
-			t.Error("not reported")
-		}
-		s.Upsert(makePE("y", "I", copySelector("app=a")))
-		check(s, "a late endpoints object", nil)
-		s.Upsert(makeNP("p", "app=a", "I"))
-		check(s, "created again", np)
-	})
-	t.Run("deleted with its endpoints, of which one comes late", func(t *testing.T) {
-		s := newStage(t)
-		s.Upsert(makeNP("p", "app=a", "I"), makePE("x", "I"))
-		s.Synced()
-		s.Delete(makeNP("p", "", ""), makePE("x", ""))
-		check(s, "deleted", nil)
-		s.Upsert(makePE("x", "I", copySelector("app=a")))
-		s.pass(5 * time.Second)
-		check(s, "after the grace", nil)
-	})
-	t.Run("never known, of a kind that is complete", func(t *testing.T) {
-		s := newStage(t)
-		s.Upsert(makePE("x", "I", listed("a1")))
-		s.pass(time.Hour)
-		check(s, "not synced", np)
-		s.Synced(apis.KindNetworkPolicy)
-		s.pass(4999 * ms)
-		check(s, "in the grace", np)
-		s.pass(1 * ms)
-		check(s, "after the grace", nil)
-	})
-	t.Run("never known, of a kind that is not complete", func(t *testing.T) {
-		s := newStage(t)
-		s.Upsert(makePE("x", "I", listed("a1")))
-		s.Synced(apis.KindApplicationNetworkPolicy)
-		s.pass(time.Hour)
-		check(s, "an hour later", np)
-	})
-	t.Run("endpoints before the policy", func(t *testing.T) {
-		s := newStage(t)
-		s.Synced(apis.KindNetworkPolicy)
-		s.pass(time.Hour)
-		s.Upsert(makePE("x", "I", copySelector("app=a")))
-		check(s, "endpoints alone", np)
-		s.pass(4 * time.Second)
-		s.Upsert(makeNP("p", "app=a", "I"))
-		s.pass(4 * time.Second)
-		check(s, "with the policy", np)
-	})
 }
 
 // TestLocalPods says which pods have an identifier here.

@@ -61,8 +61,8 @@ type World struct {
 	wake chan struct{} // holds a token when Run should look at the clock again
 
 	mu       sync.Mutex
-	synced   time.Time            // zero until Synced
-	complete map[string]time.Time // kind of policy -> since when all objects of it are known
+	synced   time.Time       // zero until Synced
+	complete map[string]bool // kinds of policies of which an API server tells all
 	objects  map[apis.Ref]apis.Object
 
 	namespaces map[string]map[string]string // labels
@@ -87,7 +87,7 @@ func New(opts Options) *World {
 	return &World{
 		opts:       opts.withDefaults(),
 		wake:       make(chan struct{}, 1),
-		complete:   map[string]time.Time{},
+		complete:   map[string]bool{},
 		objects:    map[apis.Ref]apis.Object{},
 		namespaces: map[string]map[string]string{},
 		pods:       map[podName]*pod{},
@@ -104,18 +104,17 @@ func New(opts Options) *World {
 	}
 }
 
-// Synced says that the first listing of everything is in, so that what is missing is really not there.
-// complete names the kinds of policies (apis.KindNetworkPolicy...) of which every object is known;
-// without an API server there are none. It may be called again when a kind is added.
+// Synced says that the first listing of everything is in, so that what was there is not missing.
+// complete names the kinds of policies (apis.KindNetworkPolicy...) of which an API server has delivered
+// every object, and can be asked about one that is missing; without an API server there are none. It may
+// be called again when a kind is added.
 func (w *World) Synced(complete ...string) []identity.Identifier {
 	return w.change(func(b *batch) {
 		if w.synced.IsZero() {
 			w.synced = b.now
 		}
 		for _, kind := range complete {
-			if _, ok := w.complete[kind]; !ok {
-				w.complete[kind] = b.now
-			}
+			w.complete[kind] = true
 		}
 		for _, p := range w.policies {
 			b.schedule(p)
