@@ -98,13 +98,14 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// complete notes that a kind was delivered, and says whether it is the first time.
-func (p *progress) complete(k *kind) bool {
+// complete notes that a kind was delivered, and says whether it is the first time, and whether the others
+// were settled without it.
+func (p *progress) complete(k *kind) (first, late bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := !p.listed[k]
+	first = !p.listed[k]
 	p.listed[k] = true
-	return first
+	return first, p.synced
 }
 
 // settle says, once, that everything has been delivered, and which kinds of policies are complete.
@@ -121,12 +122,6 @@ func (p *progress) settle() (complete []string, now bool) {
 		}
 	}
 	return complete, true
-}
-
-func (p *progress) isSynced() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.synced
 }
 
 // missing names what has to come before everything has been delivered.

@@ -147,11 +147,11 @@ func (s *Source) await(ctx context.Context, ready <-chan struct{}) bool {
 
 // complete notes that a kind has been delivered.
 func (s *Source) complete(k *kind, objects int) {
-	if !s.progress.complete(k) {
+	first, late := s.progress.complete(k)
+	if !first {
 		return
 	}
 	s.log.Info("listed", "resource", k.resource, "objects", objects)
-	late := s.progress.isSynced()
 	s.settle()
 	if late && k.isPolicy {
 		s.feed.synced([]string{k.name})
