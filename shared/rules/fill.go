@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -14,7 +15,7 @@ import (
 )
 
 // Room that a fresh map gets on top of what it holds, so that edits fit without a new slot: another one
-// waits for readers five times. New entries come before old ones go, so what is small has room for all of its
+// waits for readers three times. New entries come before old ones go, so what is small has room for all of its
 // entries to change at once.
 const (
 	spareEntries = 16  // at least; else an eighth
@@ -32,34 +33,54 @@ func (t *Tables) Fill(slot uint32, rules *policy.Rules) (*Content, error) {
 		return nil, err
 	}
 	c := &Content{Rules: rules, shapes: shapesOf(rules), sets: newSets()}
+	made := map[*ebpf.Map]*ebpf.Map{} // by the outer map that it is for
+	defer func() {
+		for _, m := range made {
+			_ = m.Close()
+		}
+	}()
 	var blocks []bpf.PortBlock
 	for _, d := range policy.Directions {
 		t.storeWord(slot, op{kind: opMiss, dir: d, miss: rules.OnMiss[d]})
 		for _, f := range families {
-			more, err := t.fillFamily(slot, d, f, ofFamily(rules.Entries[d], f), c.sets)
+			more, err := t.fillFamily(slot, d, f, ofFamily(rules.Entries[d], f), c.sets, made)
 			if err != nil {
 				return nil, fmt.Errorf("fill slot %d: %w", slot, err)
 			}
 			blocks = append(blocks, more...)
 		}
 	}
-	if len(blocks) == 0 {
-		return c, nil
+	if len(blocks) > 0 {
+		m, err := bpf.NewInnerPortset("latch_ports", withSpare(len(blocks), spareBlocks))
+		if err != nil {
+			return nil, fmt.Errorf("create port sets of slot %d: %w", slot, err)
+		}
+		made[t.portsets] = m
+		if err := writeBlocks(m, 0, blocks); err != nil {
+			return nil, err
+		}
 	}
-	m, err := bpf.NewInnerPortset("latch_ports", withSpare(len(blocks), spareBlocks))
-	if err != nil {
-		return nil, fmt.Errorf("create port sets of slot %d: %w", slot, err)
+	var publish []func() error
+	for outer, m := range made {
+		publish = append(publish, func() error { return t.publish(outer, slot, m) })
 	}
-	defer m.Close()
-	if err := writeBlocks(m, 0, blocks); err != nil {
-		return nil, err
-	}
-	return c, t.publish(t.portsets, slot, m)
+	return c, together(publish)
 }
 
-// fillFamily creates, fills and publishes the maps of one direction and family, and returns the port
-// set blocks that its rules need, in the order in which sets placed them.
-func (t *Tables) fillFamily(slot uint32, d policy.Direction, f family, entries []policy.Entry, s *sets) ([]bpf.PortBlock, error) {
+// together makes calls at the same time, each of which waits for readers of the kernel: the waits are one.
+func together(calls []func() error) error {
+	errs := make([]error, len(calls))
+	var wg sync.WaitGroup
+	for i, call := range calls {
+		wg.Go(func() { errs[i] = call() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// fillFamily fills the maps of one direction and family, and returns the port set blocks that its rules need, in
+// the order in which sets placed them.
+func (t *Tables) fillFamily(slot uint32, d policy.Direction, f family, entries []policy.Entry, s *sets, made map[*ebpf.Map]*ebpf.Map) ([]bpf.PortBlock, error) {
 	var blocks []bpf.PortBlock
 	sh := shapeOf(entries, f)
 	var sizes [2]int
@@ -74,15 +95,12 @@ func (t *Tables) fillFamily(slot uint32, d policy.Direction, f family, entries [
 		if err != nil {
 			return nil, err
 		}
+		made[t.outer[d][f][st]] = m
 		more, err := load(m, f, ofStore(entries, sh, f, st), s)
-		blocks = append(blocks, more...)
-		if err == nil {
-			err = t.publish(t.outer[d][f][st], slot, m)
-		}
-		_ = m.Close()
 		if err != nil {
 			return nil, err
 		}
+		blocks = append(blocks, more...)
 	}
 	t.storeWord(slot, op{kind: opLens, dir: d, family: f, shape: sh})
 	t.storeWord(slot, op{kind: opTrie, dir: d, family: f, shape: sh})
@@ -102,16 +120,18 @@ func ofStore(entries []policy.Entry, sh shape, f family, st store) iter.Seq[poli
 
 // Clear empties a slot to which nothing is bound.
 func (t *Tables) Clear(slot uint32) error {
-	var errs []error
 	h := t.slots.At(int(slot))
+	calls := []func() error{func() error { return clearInner(t.portsets, slot) }}
 	for _, d := range policy.Directions {
 		for _, f := range families {
 			atomic.StoreUint32(&h.Lens[d][f], 0)
 			atomic.StoreUint32(&h.Trie[d][f], 0)
-			errs = append(errs, clearInner(t.outer[d][f][inHash], slot), clearInner(t.outer[d][f][inTrie], slot))
+			for _, outer := range t.outer[d][f] {
+				calls = append(calls, func() error { return clearInner(outer, slot) })
+			}
 		}
 	}
-	return errors.Join(append(errs, clearInner(t.portsets, slot))...)
+	return together(calls)
 }
 
 func newInner(s store, f family, entries uint32) (*ebpf.Map, error) {
