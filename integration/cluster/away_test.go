@@ -196,3 +196,30 @@ func waitUntil(t *testing.T, check func() bool) {
 		}
 	}
 }
+
+// testOrphan takes the object of a policy away, creates it again while its watch hangs, and takes it away
+// for good: what its endpoints object says holds until the API server, asked, does not have it.
+func testOrphan(t *testing.T, cp *controlPlane) {
+	const orphaned = 15 * time.Second // a grace of 5 s, and the question
+	s := newScene(t, cp, nodeOptions{})
+	d := s.pod("d", object{"app": "d"}).add() // that no edit lets in
+	release := s.gate.hold("networkpolicies")
+	defer release()
+	s.must(s.cp.remove(s.policy.path())) // its watch still tells
+	s.eventually(orphaned, func() error {
+		if !strings.Contains(fmt.Sprint(s.status().Problems), "has not said") {
+			return fmt.Errorf("problems are %v", s.status().Problems)
+		}
+		return nil
+	})
+	s.gate.sever()
+	s.policy.apply()
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		s.steady("not seen")
+	}
+	release()
+	s.awaitEdit(inForce)
+	s.must(s.cp.remove(s.policy.path()))
+	s.eventually(orphaned, func() error { return d.expects(allow, s.b, 8080) })
+	s.must(s.cp.remove(s.policy.endpointPath()))
+}

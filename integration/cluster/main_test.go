@@ -44,6 +44,7 @@ var tests = []struct {
 	{"slow-lists", testSlowLists},
 	{"hanging-list", testHangingList},
 	{"outage", testOutage},
+	{"orphan", testOrphan},
 	{"late-kind", testLateKind},
 	{"node-addresses", testNodeAddrs},
 	{"many", testMany},
