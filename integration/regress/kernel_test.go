@@ -19,18 +19,41 @@ import (
 
 func (g *ground) store() state.Store { return state.New(g.node.StateDir) }
 
-// drops is how many packets all pods' programs have dropped.
-func (g *ground) drops() uint64 {
+// drops is how many packets all pods' programs have dropped, by counter.
+func (g *ground) drops() map[bpf.CounterKey]uint64 {
 	g.t.Helper()
-	return g.counted(func(k bpf.CounterKey) bool { return k.Allow == 0 && k.Slot != bpf.CounterLostEvents })
+	return g.counters(func(k bpf.CounterKey) bool { return k.Allow == 0 && k.Slot != bpf.CounterLostEvents })
+}
+
+// dropsSince is how many there were since. A slot that pods have left takes its counters with it when it is
+// freed, a moment later: what is less than before began anew.
+func (g *ground) dropsSince(before map[bpf.CounterKey]uint64) (sum uint64) {
+	g.t.Helper()
+	for key, n := range g.drops() {
+		if n >= before[key] {
+			n -= before[key]
+		}
+		sum += n
+	}
+	return sum
 }
 
 // counted sums counters.
 func (g *ground) counted(which func(bpf.CounterKey) bool) (sum uint64) {
 	g.t.Helper()
+	for _, n := range g.counters(which) {
+		sum += n
+	}
+	return sum
+}
+
+// counters reads counters from the kernel.
+func (g *ground) counters(which func(bpf.CounterKey) bool) map[bpf.CounterKey]uint64 {
+	g.t.Helper()
+	found := map[bpf.CounterKey]uint64{}
 	m, err := pins.LoadMap(pins.New(g.node.Bpffs).Map("counters"), &ebpf.LoadPinOptions{ReadOnly: true})
 	if errors.Is(err, os.ErrNotExist) {
-		return 0
+		return found
 	}
 	if err != nil {
 		g.t.Fatal(err)
@@ -42,14 +65,14 @@ func (g *ground) counted(which func(bpf.CounterKey) bool) (sum uint64) {
 	for it.Next(&key, &perCPU) {
 		if which(key) {
 			for _, v := range perCPU {
-				sum += v
+				found[key] += v
 			}
 		}
 	}
 	if err := it.Err(); err != nil {
 		g.t.Fatal(err)
 	}
-	return sum
+	return found
 }
 
 // dropsOf is how many packets of a pod were dropped in one direction.

@@ -148,7 +148,7 @@ func (g *ground) verdicts(rows []row, final bool) (wrong []string) {
 	sent := time.Now()
 	for ; ; time.Sleep(2 * time.Millisecond) {
 		seen = g.sightings(rows)
-		dropped = g.drops() - before
+		dropped = g.dropsSince(before)
 		waited := time.Since(sent)
 		if count(rows, seen)+int(dropped) >= len(rows) && (g.knocking.Load() == 0 || waited > amongOthers) || waited > arrival {
 			break
