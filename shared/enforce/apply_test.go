@@ -281,14 +281,7 @@ func TestTakenBackRulesLeaveNoFlow(t *testing.T) {
 	req := Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}}
 	slot := g.apply(req).Create.Slot
 	before := *g.e.objects.slots.At(int(slot))
-	var inner *ebpf.Map
-	if err := g.e.objects.maps["rules_out4"].Lookup(slot, &inner); err != nil {
-		t.Fatal(err)
-	}
-	defer inner.Close()
-	if err := inner.Freeze(); err != nil { // no write comes through any more
-		t.Fatal(err)
-	}
+	g.freeze(slot)
 	req.Create = allowPeers(nodeAddr + "/32")
 	g.do(func() error {
 		if _, err := g.tryApply(req); err == nil {
@@ -302,5 +295,18 @@ func TestTakenBackRulesLeaveNoFlow(t *testing.T) {
 	}
 	if after.Generation == before.Generation {
 		t.Error("flows are not judged again")
+	}
+}
+
+// freeze lets no write through any more to the map of a slot's IPv4 egress rules.
+func (g *ground) freeze(slot uint32) {
+	g.t.Helper()
+	var inner *ebpf.Map
+	if err := g.e.objects.maps["rules_out4"].Lookup(slot, &inner); err != nil {
+		g.t.Fatal(err)
+	}
+	defer inner.Close()
+	if err := inner.Freeze(); err != nil {
+		g.t.Fatal(err)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
@@ -121,18 +119,7 @@ func TestFailureInPlace(t *testing.T) {
 	two := g.apply(Request{Identifier: idA, Create: allowPeers("198.19.0.1/32"), Running: allowPeers(nodeAddr + "/32")})
 	create, running := g.slotNow(two.Create.Slot), g.slotNow(two.Running.Slot)
 	used := g.usedSlots()
-	freeze := func(slot uint32) {
-		t.Helper()
-		var inner *ebpf.Map
-		if err := g.e.objects.maps["rules_out4"].Lookup(slot, &inner); err != nil {
-			t.Fatal(err)
-		}
-		defer inner.Close()
-		if err := inner.Freeze(); err != nil { // no write comes through any more
-			t.Fatal(err)
-		}
-	}
-	freeze(two.Create.Slot)
+	g.freeze(two.Create.Slot)
 	req := Request{Identifier: idA, Create: allowPeers("198.19.0.2/32"), Running: allowPeers()}
 	for range 2 {
 		g.wantFailure(req, nil)

@@ -38,56 +38,49 @@ func TestStaleRecordLeavesTheNextOwnerOfTheIndexAlone(t *testing.T) {
 // An index that was a pod's is that of an interface which is no business of ours, and no DEL has ended the
 // pod's attachment.
 func TestStaleRecordLeavesInterfacesOfOthersAlone(t *testing.T) {
-	for _, mode := range []attach.Mode{attach.ModeClsact, attach.ModeTCX} {
-		t.Run(string(mode), func(t *testing.T) {
-			if mode == attach.ModeTCX {
-				testenv.RequireKernel(t, testenv.TCXVersion, attach.HaveTCX())
-			}
-			g := newGround(t)
-			g.e.cfg.AttachMode = mode
-			req := Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}}
-			g.apply(req)
-			g.replaceHost("other0")
-			wantFree := func(what string) {
-				t.Helper()
-				g.do(func() error {
-					for _, side := range attach.Sides {
-						if found, err := attach.Occupied(g.iface.Ifindex, side); err != nil || len(found) > 0 {
-							t.Errorf("%s: %s of other0 has %v, %v", what, side, found, err)
-						}
-					}
-					return nil
-				})
-			}
-			r := g.apply(Request{Identifier: idA, Create: req.Create, Verify: true})
-			wantFree("verified")
-			if len(r.Gone) != 1 || len(r.Repaired) > 0 {
-				t.Errorf("verified: gone %v, repaired %v", r.Gone, r.Repaired)
-			}
+	inEachMode(t, func(t *testing.T, g *ground) {
+		req := Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}}
+		g.apply(req)
+		g.replaceHost("other0")
+		wantFree := func(what string) {
+			t.Helper()
 			g.do(func() error {
-				if err := g.e.Check(ctx, "c1", "eth0"); !errors.Is(err, attach.ErrGone) {
-					t.Errorf("checked: %v", err)
-				}
-				if done, err := g.e.Promote(ctx, "c1", "eth0"); done || mode == attach.ModeClsact && !errors.Is(err, attach.ErrGone) {
-					t.Errorf("promoted: %v, %v", done, err)
+				for _, side := range attach.Sides {
+					if found, err := attach.Occupied(g.iface.Ifindex, side); err != nil || len(found) > 0 {
+						t.Errorf("%s: %s of other0 has %v, %v", what, side, found, err)
+					}
 				}
 				return nil
 			})
-			wantFree("promoted")
-			for _, end := range []func(context.Context, string, string) error{g.e.Remove, g.e.Detach} {
-				g.do(func() error {
-					if _, err := g.tryApply(req); !errors.Is(err, attach.ErrGone) { // its record again
-						t.Errorf("applied again: %v", err)
-					}
-					return end(ctx, "c1", "eth0")
-				})
-				wantFree("removed")
+		}
+		r := g.apply(Request{Identifier: idA, Create: req.Create, Verify: true})
+		wantFree("verified")
+		if len(r.Gone) != 1 || len(r.Repaired) > 0 {
+			t.Errorf("verified: gone %v, repaired %v", r.Gone, r.Repaired)
+		}
+		g.do(func() error {
+			if err := g.e.Check(ctx, "c1", "eth0"); !errors.Is(err, attach.ErrGone) {
+				t.Errorf("checked: %v", err)
 			}
-			if links, err := g.e.pins.Links(); err != nil || len(links) > 0 {
-				t.Errorf("links %v are left, %v", links, err)
+			if done, err := g.e.Promote(ctx, "c1", "eth0"); done || g.e.cfg.AttachMode == attach.ModeClsact && !errors.Is(err, attach.ErrGone) {
+				t.Errorf("promoted: %v, %v", done, err)
 			}
+			return nil
 		})
-	}
+		wantFree("promoted")
+		for _, end := range []func(context.Context, string, string) error{g.e.Remove, g.e.Detach} {
+			g.do(func() error {
+				if _, err := g.tryApply(req); !errors.Is(err, attach.ErrGone) { // its record again
+					t.Errorf("applied again: %v", err)
+				}
+				return end(ctx, "c1", "eth0")
+			})
+			wantFree("removed")
+		}
+		if links, err := g.e.pins.Links(); err != nil || len(links) > 0 {
+			t.Errorf("links %v are left, %v", links, err)
+		}
+	})
 }
 
 // replaceHost ends the pod's interface and gives its index to another one.
@@ -172,6 +165,22 @@ func TestOneOfTwoInterfacesIsLost(t *testing.T) {
 
 // A pod whose interface is renamed stays under policy, and closed when it is removed.
 func TestRenamedInterfaceIsNeverOpen(t *testing.T) {
+	inEachMode(t, func(t *testing.T, g *ground) {
+		g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
+		g.renameHost("lt1")
+		for _, verify := range []bool{false, true} {
+			g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: verify})
+			g.wantVerdicts("policy has changed", true, false)
+			g.apply(Request{Identifier: idA, Create: manyPeers(3000), Verify: verify}) // in another slot
+			g.wantVerdicts("policy has changed much", false, false)
+		}
+		g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
+		g.wantVerdicts("removed", false, false)
+	})
+}
+
+// inEachMode runs a test on a ground of its own for each way of attaching.
+func inEachMode(t *testing.T, test func(*testing.T, *ground)) {
 	for _, mode := range []attach.Mode{attach.ModeClsact, attach.ModeTCX} {
 		t.Run(string(mode), func(t *testing.T) {
 			if mode == attach.ModeTCX {
@@ -179,16 +188,7 @@ func TestRenamedInterfaceIsNeverOpen(t *testing.T) {
 			}
 			g := newGround(t)
 			g.e.cfg.AttachMode = mode
-			g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
-			g.renameHost("lt1")
-			for _, verify := range []bool{false, true} {
-				g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: verify})
-				g.wantVerdicts("policy has changed", true, false)
-				g.apply(Request{Identifier: idA, Create: manyPeers(3000), Verify: verify}) // in another slot
-				g.wantVerdicts("policy has changed much", false, false)
-			}
-			g.do(func() error { return g.e.Remove(ctx, "c1", "eth0") })
-			g.wantVerdicts("removed", false, false)
+			test(t, g)
 		})
 	}
 }
