@@ -76,23 +76,25 @@ func TestDiscoveryIsNoWayOut(t *testing.T) {
 		t.Run(fmt.Sprintf("bridged %v", bridged), func(t *testing.T) {
 			g := newGround(t, options{both: true, mute: true})
 			a, b, c := g.sandbox(g.Pod(t, testenv.PodA)), g.sandbox(g.Pod(t, testenv.PodB)), g.sandbox(g.Pod(t, testenv.PodC))
-			near := "deny policy"
+			steps := []struct{ isolates, beyond, near string }{{"", "allow", "lost"}, {"E", "deny policy", "deny policy"}}
 			if bridged {
 				g.routedBridge(a, b)
 				g.Node.Neigh(t, bridgeName, v6.b, b.mac)
-				near = "allow"
+				steps[0].near, steps[1].near = "allow", "allow"
 			}
-			for isolates, want := range map[string]string{"": "allow", "E": "deny policy"} {
-				a.set(isolates)
+			gateway := a.via
+			for _, s := range steps {
+				a.set(s.isolates)
+				a.via = gateway
 				for _, kind := range []uint8{135, 136} {
 					msg := func(src, dst string) []byte { return shot{family: v6, src: src, dst: dst}.discovery(kind, 255) }
-					g.want(want, "out", a.end, g.ext, msg(v6.a, v6.web))
-					g.want(want, "out, from another's address", a.end, g.ext, msg(v6.c, v6.web))
-					g.want(want, "to a pod", a.end, c.end, msg(v6.a, v6.c))
+					g.want(s.beyond, "out", a.end, g.ext, msg(v6.a, v6.web))
+					g.want(s.beyond, "out, from another's address", a.end, g.ext, msg(v6.c, v6.web))
+					g.want(s.beyond, "to a pod", a.end, c.end, msg(v6.a, v6.c))
 				}
+				a.via = b.mac
+				g.want(s.near, "to a pod's hardware address", a.end, b.end, shot{family: v6, src: v6.a, dst: v6.b}.discovery(136, 255))
 			}
-			a.via = b.mac
-			g.want(near, "to a pod's hardware address", a.end, b.end, shot{family: v6, src: v6.a, dst: v6.b}.discovery(136, 255))
 		})
 	}
 }
