@@ -140,3 +140,30 @@ func TestPendingPolicyLeavesOpenPodAfterRestart(t *testing.T) {
 	g.label("a", "u1")
 	g.wantRunning("restarted", id, false)
 }
+
+// A pod that was created under a cluster policy without endpoints objects stays denied by it.
+func TestPendingClusterPolicySurvivesRestart(t *testing.T) {
+	g := newGround(t)
+	deny := &v1alpha1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterNetworkPolicySpec{
+		Tier: v1alpha1.TierAdmin, Subject: v1alpha1.Subject{Namespaces: &metav1.LabelSelector{}},
+		Ingress: []v1alpha1.ClusterPolicyRule{{Action: v1alpha1.ActionDeny}},
+	}}
+	g.world.Upsert(deny)
+	id := g.startPod()
+	want := func(what string, denies bool) {
+		t.Helper()
+		g.run(id)
+		rec, err := g.store.ReadIdentifier(id)
+		if got := len(rec.Running.Sources) > 0; err != nil || got != denies {
+			t.Errorf("%s: running pods have rules of %+v, denied %v, want %v; %v", what, rec.Running.Sources, got, denies, err)
+		}
+	}
+	want("created", true)
+	for range 2 {
+		g.restart(deny)
+		g.label("a", "u1")
+		want("restarted", true)
+	}
+	g.world.Delete(deny)
+	want("gone", false)
+}

@@ -61,7 +61,8 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 		d.Problems = append(d.Problems, c.problems...)
 		create = add(&d.Create, create, c, [2]bool{true, true})
 		if i.running {
-			running = addRunning(&d.Running, running, c, i)
+			_, under := i.under[p]
+			running = addRunning(&d.Running, running, c, i, under)
 		}
 	}
 	for _, dir := range policy.Directions {
@@ -162,9 +163,9 @@ func add(in *policy.Input, key []byte, c *content, mask [2]bool) []byte {
 }
 
 // addRunning leaves out what does not hold for running pods yet.
-func addRunning(in *policy.Input, key []byte, c *content, i *ident) []byte {
-	if c.pending && c.policy.Ref == (policy.PolicyRef{}) {
-		return key // a cluster policy without rules denies pods being created only
+func addRunning(in *policy.Input, key []byte, c *content, i *ident, under bool) []byte {
+	if c.pending && c.policy.Ref == (policy.PolicyRef{}) && !under {
+		return key // a cluster policy without rules denies only what was created under it
 	}
 	return add(in, key, c, [2]bool{i.isolation[policy.Ingress].inForce, i.isolation[policy.Egress].inForce})
 }

@@ -48,7 +48,7 @@
 //   - A policy whose endpoints objects have never been seen (D15) isolates pods being created as its
 //     policyTypes say, without rules, and is pending. A running pod keeps what it has. A cluster policy
 //     has no such types: for pods being created it denies everything in the directions in which it has
-//     Deny rules, at its own place in the order.
+//     Deny rules, at its own place in the order. What was created under it so stays so.
 //   - After a restart what runs has what the earlier run wrote, as its record tells, until rules of this
 //     one are in the kernel. A direction that was isolated stays so if any policy wants it, pending or
 //     not. While a policy is pending whose rules were in force, nobody knows them: Desired says

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -35,17 +36,18 @@ func (w *World) SetRunning(id identity.Identifier, running bool) {
 		return
 	}
 	i.running = running
-	i.isolation = [2]isolation{}
+	i.isolation, i.under = [2]isolation{}, nil
 	delete(w.waiting, i)
 	if !running {
 		w.release(i)
 		return
 	}
+	i.under = maps.Clone(i.applied)
 	for p := range i.selected {
 		c := w.content(p)
-		_, applied := i.applied[p]
+		_, under := i.under[p]
 		for _, d := range policy.Directions {
-			if c.isolates(d) && (!c.pending || applied || i.earlier.isolates(d)) {
+			if c.isolates(d) && (!c.pending || under || i.earlier.isolates(d)) {
 				i.isolation[d].inForce = true
 			}
 		}
@@ -113,6 +115,7 @@ func (b *batch) settle(i *ident) {
 		if b.policies[p.ref] != p || !b.selects(p, i) {
 			delete(i.selected, p)
 			delete(i.applied, p)
+			delete(i.under, p)
 		}
 	}
 	for _, namespace := range []string{i.namespace, ""} {

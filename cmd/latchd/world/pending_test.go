@@ -202,3 +202,40 @@ func TestPendingClusterPolicy(t *testing.T) {
 	s.want("arrived", "app=a", "E:203.0.113.9 TCP/80", "create=D running=D")
 	s.want("arrived", "app=a", "E:198.51.100.7 TCP/80", "create=A running=A")
 }
+
+// TestCreatedUnderPendingClusterPolicy keeps a pod that was created closed as it was: until the rules come, or
+// the policy goes. What ran before is left alone.
+func TestCreatedUnderPendingClusterPolicy(t *testing.T) {
+	const out = "E:203.0.113.9 TCP/80"
+	everything := v1alpha1.Subject{Namespaces: pointer(selectorOf(""))}
+	cnp := makeCNP("c", everything, func(p *v1alpha1.ClusterNetworkPolicy) {
+		p.Spec.Egress = []v1alpha1.ClusterPolicyRule{{Action: v1alpha1.ActionDeny}}
+	})
+	for _, end := range []string{"rules come", "policy goes"} {
+		t.Run(end, func(t *testing.T) {
+			s := newStage(t)
+			s.Synced()
+			s.running("app=b")
+			s.Upsert(cnp)
+			s.Applied(idOf("app=a"), s.desired("app=a"))
+			s.running("app=a") // after its rules were prepared
+			for range 2 {
+				s.want("created under the pending policy", "app=a", out, "create=D running=D")
+				s.want("ran before", "app=b", out, "create=D running=A")
+				s.Applied(idOf("app=a"), s.desired("app=a"))
+				s.Upsert(makeNP("p", "app=z", "I")) // what does not concern it
+				s.pass(time.Hour)
+			}
+			if end == "policy goes" {
+				s.Delete(cnp)
+				s.want("gone", "app=a", out, "create=A running=A")
+				return
+			}
+			s.Upsert(makeCPE("c-1", "c", func(o *v1alpha1.ClusterPolicyEndpoint) {
+				o.Spec.Egress = []v1alpha1.ClusterEndpointInfo{{CIDR: "198.51.100.0/24", Action: v1alpha1.ActionDeny}}
+			}))
+			s.want("rules came", "app=a", out, "create=A running=A")
+			s.want("rules came", "app=a", "E:198.51.100.7 TCP/80", "create=D running=D")
+		})
+	}
+}

@@ -67,6 +67,7 @@ type ident struct {
 	selected  map[*policyState]struct{} // as last settled
 	running   bool
 	applied   map[*policyState]struct{} // in Create as it was last applied
+	under     map[*policyState]struct{} // in Create when what runs was created
 	earlier   *Earlier                  // what runs may have of it; nil once rules of this run are in the kernel
 	isolation [2]isolation
 }
