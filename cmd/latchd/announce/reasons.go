@@ -27,7 +27,7 @@ func EventReasons() []EventReason {
 		{ReasonSetupFailed, "Pod", warning, "the pod cannot start: the plugin could not enforce its policy", "the message is the plugin's; [operations.md](../operations.md), *Pods do not start*"},
 		{ReasonNotApplied, "policy", warning, "the policy cannot be applied, it is too big: its pods keep the rules that they have", "name fewer single ports, or fewer blocks inside others"},
 		{ReasonIncomplete, "policy", warning, "parts of the policy are malformed or not supported, and were left out", "the message names the fields"},
-		{ReasonPending, "policy", warning, "what the policy allows is not known: its endpoints objects are missing", "does the policy controller run?"},
+		{ReasonPending, "policy", warning, "what the policy allows is not known, or an older version of it is in force: its endpoints objects are missing, or have not followed it", "does the policy controller run?"},
 	}
 }
 

@@ -45,7 +45,7 @@ func (h *history) verdict(policies map[policy.PolicyRef][]apis.Object, s subject
 			case *v1alpha1.PolicyEndpoint:
 				isolated = isolated || slices.Contains(c.Spec.PodIsolation, direction(p.direction))
 			case *v1alpha1.ClusterPolicyEndpoint:
-				tier, priority := h.rank(ref, chunks)
+				tier, priority := c.Spec.Tier, c.Spec.Priority
 				for _, r := range [2][]v1alpha1.ClusterEndpointInfo{c.Spec.Ingress, c.Spec.Egress}[p.direction] {
 					if !matches(p, r.CIDR, nil, r.Ports, r.Action == v1alpha1.ActionDeny) {
 						continue
@@ -97,15 +97,6 @@ func isolates(chunks []apis.Object, d policy.Direction) bool {
 		c, ok := o.(*v1alpha1.PolicyEndpoint)
 		return ok && slices.Contains(c.Spec.PodIsolation, direction(d))
 	})
-}
-
-// rank is the place of a cluster policy: its own object's, else that of its first endpoints object.
-func (h *history) rank(ref policy.PolicyRef, chunks []apis.Object) (v1alpha1.Tier, int32) {
-	if o, ok := h.object(ref).(*v1alpha1.ClusterNetworkPolicy); ok {
-		return o.Spec.Tier, o.Spec.Priority
-	}
-	c := chunks[0].(*v1alpha1.ClusterPolicyEndpoint)
-	return c.Spec.Tier, c.Spec.Priority
 }
 
 // matches judges one rule. One that is malformed lets nothing through.

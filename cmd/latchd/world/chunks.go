@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,13 +17,24 @@ type chunk struct {
 	isolates [2]bool
 	rules    [2][]policy.Rule
 	cluster  [2][]policy.ClusterRule
-	tier     v1alpha1.Tier
-	priority int32
+	rank     rank      // of cluster
 	selector *selector // the copy that may be out of date, nil if it does not parse
 	listed   map[podName]string
 	local    []podName // of listed, those on this node
 	lists    bool      // it lists a pod of its own namespace, on whatever node
 	problems []apis.Problem
+}
+
+// rank is where a cluster policy stands in the order of evaluation.
+type rank struct {
+	tier     v1alpha1.Tier
+	priority int32
+}
+
+func (r rank) String() string { return fmt.Sprintf("tier %s and priority %d", r.tier, r.priority) }
+
+func (r rank) compare(o rank) int {
+	return cmp.Or(cmp.Compare(r.tier, o.tier), cmp.Compare(r.priority, o.priority))
 }
 
 // parentOf names the policy that a PolicyEndpoint belongs to. Its policyRef has no kind; the owner
@@ -140,7 +152,7 @@ func (b *batch) relist(old, c *chunk) {
 // sameContent says whether two versions of an endpoints object have the same rules. Who is listed is not
 // content: pods come and go all the time.
 func sameContent(a, b *chunk) bool {
-	return a.tier == b.tier && a.priority == b.priority && !takesAway(a, b) && !takesAway(b, a)
+	return a.rank == b.rank && !takesAway(a, b) && !takesAway(b, a)
 }
 
 // takesAway says whether the new version of an endpoints object lacks something that the old one has.

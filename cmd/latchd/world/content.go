@@ -19,7 +19,7 @@ type content struct {
 	vanished bool   // rules are the last ones known
 	waits    string // why, if either
 	policy   policy.Policy
-	cluster  policy.ClusterPolicy
+	cluster  []policy.ClusterPolicy // of a cluster policy: one of each rank that its endpoints objects have
 	problems []apis.Problem
 }
 
@@ -81,40 +81,64 @@ func (p *policyState) build(version uint64) *content {
 	return c
 }
 
+// buildCluster ranks rules as the endpoints object that they are in does, not as the policy's own object, which
+// may be edited long before its endpoints objects follow: at their new rank the old rules would say what neither
+// version says.
 func (p *policyState) buildCluster(c *content, chunks []*chunk) {
-	tier, priority := p.own.tier, p.own.priority
-	if !p.object && len(chunks) > 0 {
-		tier, priority = chunks[0].tier, chunks[0].priority
-	}
-	c.cluster.Ref = p.ref
-	for _, d := range policy.Directions {
-		lists := make([]*[]policy.ClusterRule, 0, len(chunks))
-		for _, k := range chunks {
-			lists = append(lists, &k.cluster[d])
-		}
-		c.cluster.Rules[d] = union(lists, len(p.leaving) > 0, clusterKey)
-		if c.pending && p.own.pending[d] {
-			c.cluster.Rules[d] = denyAll()
-		}
-	}
 	report := func(format string, args ...any) {
 		c.problems = append(c.problems, apis.Problem{Object: refString(p.ref), Message: fmt.Sprintf(format, args...)})
 	}
-	if priority < 0 || priority > 1000 {
-		report("priority %d is not in 0..1000 and taken for the nearest that is", priority)
-		priority = min(max(priority, 0), 1000)
-	}
-	c.cluster.Priority = int(priority)
-	switch tier {
-	case v1alpha1.TierAdmin:
-		c.cluster.Tier = policy.TierAdmin
-	case v1alpha1.TierBaseline:
-		c.cluster.Tier = policy.TierBaseline
-	default:
-		report("tier %q is not known: only its Deny rules count, in the Admin tier", tier)
-		c.cluster.Tier = policy.TierAdmin
+	if c.pending {
+		denies := &chunk{rank: p.own.rank}
 		for _, d := range policy.Directions {
-			c.cluster.Rules[d] = slices.DeleteFunc(slices.Clone(c.cluster.Rules[d]), func(r policy.ClusterRule) bool {
+			if p.own.pending[d] {
+				denies.cluster[d] = denyAll()
+			}
+		}
+		chunks = []*chunk{denies}
+	}
+	byRank := map[rank][]*chunk{}
+	for _, k := range chunks {
+		byRank[k.rank] = append(byRank[k.rank], k)
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(byRank), rank.compare) {
+		cluster := policy.ClusterPolicy{Ref: p.ref}
+		for _, d := range policy.Directions {
+			lists := make([]*[]policy.ClusterRule, 0, len(byRank[r]))
+			for _, k := range byRank[r] {
+				lists = append(lists, &k.cluster[d])
+			}
+			cluster.Rules[d] = union(lists, len(p.leaving) > 0, clusterKey)
+		}
+		r.of(&cluster, report)
+		c.cluster = append(c.cluster, cluster)
+	}
+	for _, k := range p.sorted() {
+		if p.object && k.rank != p.own.rank {
+			c.waits = fmt.Sprintf("has %s, but %s in endpoints objects: that counts until they are written anew", p.own.rank, k.rank)
+			report("%s", c.waits)
+			break
+		}
+	}
+}
+
+// of puts a cluster policy into the tier and to the priority of a rank. What is not known is reported and
+// taken for the closed side.
+func (r rank) of(c *policy.ClusterPolicy, report func(format string, args ...any)) {
+	c.Priority = min(max(int(r.priority), 0), 1000)
+	if c.Priority != int(r.priority) {
+		report("priority %d is not in 0..1000 and taken for the nearest that is", r.priority)
+	}
+	switch r.tier {
+	case v1alpha1.TierAdmin:
+		c.Tier = policy.TierAdmin
+	case v1alpha1.TierBaseline:
+		c.Tier = policy.TierBaseline
+	default:
+		report("tier %q is not known: only its Deny rules count, in the Admin tier", r.tier)
+		c.Tier = policy.TierAdmin
+		for _, d := range policy.Directions {
+			c.Rules[d] = slices.DeleteFunc(slices.Clone(c.Rules[d]), func(r policy.ClusterRule) bool {
 				return r.Action != policy.ActionDeny
 			})
 		}

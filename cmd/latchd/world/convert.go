@@ -72,7 +72,7 @@ func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Option
 
 func convertClusterPolicyEndpoint(o *v1alpha1.ClusterPolicyEndpoint, ref apis.Ref, opts Options) *chunk {
 	c := converter{object: ref.String()}
-	out := &chunk{name: o.Name, tier: o.Spec.Tier, priority: o.Spec.Priority}
+	out := &chunk{name: o.Name, rank: rank{o.Spec.Tier, o.Spec.Priority}}
 	out.cluster[policy.Ingress] = c.clusterRules("spec.ingress", o.Spec.Ingress)
 	out.cluster[policy.Egress] = c.clusterRules("spec.egress", o.Spec.Egress)
 	var err error

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -294,7 +295,9 @@ func TestClusterPolicyRank(t *testing.T) {
 		s.Synced()
 		s.Upsert(makeCNP("c", everything, func(p *v1alpha1.ClusterNetworkPolicy) {
 			p.Spec.Tier, p.Spec.Priority = tt.tier, tt.priority
-		}), makeCPE("c-1", "c", rules)) // whose own rank is Admin 10: the policy object's wins
+		}), makeCPE("c-1", "c", rules, func(o *v1alpha1.ClusterPolicyEndpoint) {
+			o.Spec.Tier, o.Spec.Priority = tt.tier, tt.priority
+		}))
 		c := s.desired("app=a").Create.Cluster[0]
 		tier := map[policy.Tier]string{policy.TierAdmin: "Admin", policy.TierBaseline: "Baseline"}[c.Tier]
 		if got := fmt.Sprintf("%s %d, %d rules", tier, c.Priority, len(c.Rules[policy.Egress])); got != tt.want {
@@ -304,5 +307,45 @@ func TestClusterPolicyRank(t *testing.T) {
 		if tt.problem == "" && len(problems) > 0 || tt.problem != "" && (len(problems) != 1 || !strings.Contains(problems[0].Message, tt.problem)) {
 			t.Errorf("%v %v: problems %v, want %q", tt.tier, tt.priority, problems, tt.problem)
 		}
+	}
+}
+
+// TestClusterPolicyIsRanked edits a policy's rank and rules. Its own object, and each of its endpoints objects, is
+// written at another time: no rule is ever at the rank of others.
+func TestClusterPolicyIsRanked(t *testing.T) {
+	const denied, accepted = "E:10.2.0.1 TCP/80", "E:10.1.0.1 TCP/80" // by other and both versions; by the new one
+	everything := v1alpha1.Subject{Namespaces: pointer(selectorOf(""))}
+	object := func(priority int32) apis.Object {
+		return makeCNP("c", everything, func(p *v1alpha1.ClusterNetworkPolicy) { p.Spec.Priority = priority })
+	}
+	chunk := func(name string, priority int32, cidr string) apis.Object {
+		return makeCPE(name, "c", func(o *v1alpha1.ClusterPolicyEndpoint) {
+			o.Spec.Priority = priority
+			o.Spec.Egress = []v1alpha1.ClusterEndpointInfo{{CIDR: cidr, Action: v1alpha1.ActionAccept}}
+		})
+	}
+	edits := []apis.Object{object(10), chunk("c-1", 10, "10.1.0.0/16"), chunk("c-2", 10, "10.1.2.0/24")}
+	for _, order := range [][]int{{0, 1, 2}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}} {
+		s := newStage(t)
+		s.Synced()
+		s.Upsert(
+			makeCNP("other", everything, func(p *v1alpha1.ClusterNetworkPolicy) { p.Spec.Priority = 50 }),
+			makeCPE("other-1", "other", func(o *v1alpha1.ClusterPolicyEndpoint) {
+				o.Spec.Priority = 50
+				o.Spec.Egress = []v1alpha1.ClusterEndpointInfo{{CIDR: "10.0.0.0/8", Action: v1alpha1.ActionDeny}}
+			}),
+			object(100), chunk("c-1", 100, "0.0.0.0/0"), chunk("c-2", 100, "10.2.0.0/16"))
+		s.running("app=a")
+		s.want("before", "app=a", accepted, "create=D running=D")
+		for n, i := range order {
+			s.want("between", "app=a", denied, "create=D running=D")
+			s.Upsert(edits[i])
+			if got := len(s.desired("app=a").Problems); (got == 0) != (n == 2) {
+				t.Errorf("%v, step %d: %d problems: %v", order, n, got, s.desired("app=a").Problems)
+			}
+			s.pass(time.Second)
+		}
+		s.want("after", "app=a", denied, "create=D running=D")
+		s.want("after", "app=a", accepted, "create=A running=A")
 	}
 }

@@ -148,7 +148,7 @@ func (w *World) empty() policy.Input {
 func add(in *policy.Input, key []byte, c *content, mask [2]bool) []byte {
 	key = strconv.AppendUint(key, c.version, 36)
 	if c.policy.Ref == (policy.PolicyRef{}) {
-		in.Cluster = append(in.Cluster, c.cluster)
+		in.Cluster = append(in.Cluster, c.cluster...)
 		return append(key, ' ')
 	}
 	p := c.policy

@@ -36,9 +36,8 @@ type policyState struct {
 type ownPolicy struct {
 	ref      policy.PolicyRef
 	selector *selector
-	pending  [2]bool       // directions to close while there are no endpoints objects
-	tier     v1alpha1.Tier // of a cluster policy
-	priority int32
+	pending  [2]bool // directions to close while there are no endpoints objects
+	rank     rank    // of a cluster policy
 	problems []apis.Problem
 }
 
@@ -72,7 +71,7 @@ func namespacedPolicy(ref policy.PolicyRef, s *metav1.LabelSelector, types []net
 func ofClusterNetworkPolicy(o *v1alpha1.ClusterNetworkPolicy) ownPolicy {
 	out := ownPolicy{
 		ref:  policy.PolicyRef{Kind: apis.KindClusterNetworkPolicy, Name: o.Name},
-		tier: o.Spec.Tier, priority: o.Spec.Priority,
+		rank: rank{o.Spec.Tier, o.Spec.Priority},
 	}
 	out.setSelector(subjectSelector(&o.Spec.Subject))
 	denies := func(r v1alpha1.ClusterPolicyRule) bool { return r.Action == v1alpha1.ActionDeny }
@@ -151,8 +150,7 @@ func (b *batch) upsertPolicy(own ownPolicy) {
 }
 
 func (o *ownPolicy) equal(n *ownPolicy) bool {
-	return o.selector.equal(n.selector) && o.pending == n.pending && o.tier == n.tier &&
-		o.priority == n.priority && slices.Equal(o.problems, n.problems)
+	return o.selector.equal(n.selector) && o.pending == n.pending && o.rank == n.rank && slices.Equal(o.problems, n.problems)
 }
 
 // deletePolicy notes that a policy's own object is gone.
