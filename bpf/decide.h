@@ -62,16 +62,37 @@ static __always_inline __u32 ask_rules(const struct asked *a, enum latch_dir dir
 }
 
 /*
- * Whether the node itself made the packet. Linux reassembles IPv6 for its conntrack and cuts the
- * packet up again, and the new fragments of a forwarded one say nothing of where it came in: for a
- * fragment, a socket has to prove it.
+ * Whether the node itself made the packet. Linux also makes packets for others, which do not say of
+ * whom; where it may have, only a socket proves that it did not.
  */
-static __always_inline bool is_from_node(struct __sk_buff *skb, enum latch_family family,
-					 bool fragment)
+static __always_inline bool is_from_node(struct __sk_buff *skb, bool for_others)
 {
-	if (skb->ingress_ifindex)
+	return !skb->ingress_ifindex && (!for_others || skb->sk);
+}
+
+/*
+ * Linux reassembles IPv6 for its conntrack and cuts the packet up again, and the new fragments of a
+ * forwarded one do not say where it came in.
+ */
+static __always_inline bool is_cut_again(enum latch_family family, bool fragment)
+{
+	return fragment && family == FAMILY_V6;
+}
+
+/*
+ * Whether a SYN that says neither where it came in nor of a socket is for others: the packet
+ * filter's synproxy connects to the pod itself for who has connected to it. Copies that a bridge
+ * sends to several ports do not tell of the node's socket either, so it is looked for.
+ */
+static __always_inline bool is_for_others(struct __sk_buff *skb, __u32 where, __u64 hi, __u64 lo,
+					  __u64 what)
+{
+	int state;
+
+	if ((where & PLACE_EGRESS) || skb->ingress_ifindex || skb->sk)
 		return false;
-	return !(fragment && family == FAMILY_V6) || skb->sk;
+	state = socket_state(skb, where, hi, lo, what);
+	return !state || state == SOCKET_LISTENS;
 }
 
 /*
@@ -80,11 +101,11 @@ static __always_inline bool is_from_node(struct __sk_buff *skb, enum latch_famil
  */
 static __always_inline __u8 exemption(struct __sk_buff *skb, const struct node *n,
 				      enum latch_dir dir, enum latch_family family,
-				      const union address *remote, bool fragment)
+				      const union address *remote, bool for_others)
 {
 	if (dir != DIR_INGRESS)
 		return REASON_POLICY;
-	if (is_from_node(skb, family, fragment))
+	if (is_from_node(skb, for_others))
 		return REASON_NODE;
 	if (skb->ingress_ifindex == skb->ifindex)
 		return REASON_HAIRPIN;
@@ -104,6 +125,7 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
 	struct asked a = asked_of(where, hi, lo, what);
 	bool midstream = a.proto == IPPROTO_TCP && !(a.flags & PKT_OPENS);
 	bool admits = !midstream || !(a.kind & (TCP_SYN | TCP_RST));
+	bool for_others = is_cut_again(a.family, a.flags & PKT_FIRST);
 	__u32 zero = 0, own, other;
 	struct node *n;
 	__u8 reason;
@@ -112,7 +134,9 @@ __attribute__((noinline)) __u64 decide_new_packet(struct __sk_buff *skb, __u32 w
 	if (!n)
 		return VERDICT_WORD(0, REASON_INCOMPLETE, 0, 0, 0);
 
-	reason = exemption(skb, n, a.dir, a.family, &a.remote, a.flags & PKT_FIRST);
+	if (a.proto == IPPROTO_TCP && !midstream)
+		for_others |= is_for_others(skb, where, hi, lo, what);
+	reason = exemption(skb, n, a.dir, a.family, &a.remote, for_others);
 	/*
 	 * The pod chose the source of what comes back to it, unless spoofing is refused. It must
 	 * not be able to make itself a flow to anywhere.
@@ -157,7 +181,8 @@ static __always_inline bool is_still_exempt(struct __sk_buff *skb, __u32 where, 
 	n = bpf_map_lookup_elem(&node, &zero);
 	if (!n)
 		return false;
-	reason = exemption(skb, n, DIR_INGRESS, a->family, &a->remote, a->flags & PKT_FIRST);
+	reason = exemption(skb, n, DIR_INGRESS, a->family, &a->remote,
+			   is_cut_again(a->family, a->flags & PKT_FIRST));
 	if (reason == REASON_HAIRPIN)
 		return (where & WHERE_ANTISPOOF) || is_masqueraded(a);
 	return reason == REASON_NODE;

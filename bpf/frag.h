@@ -94,7 +94,8 @@ static __always_inline struct verdict judge_later(const struct env *e, const enu
 						  const enum latch_family family,
 						  const struct packet *p)
 {
-	struct verdict v = {.reason = exemption(e->skb, e->node, dir, family, &p->remote, true)};
+	struct verdict v = {.reason = exemption(e->skb, e->node, dir, family, &p->remote,
+						is_cut_again(family, true))};
 	__u64 word;
 
 	if (v.reason != REASON_POLICY) {

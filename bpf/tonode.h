@@ -47,40 +47,47 @@ static __always_inline struct asked asked_of(__u32 where, __u64 hi, __u64 lo, __
 	};
 }
 
+#define SOCKET_LISTENS 10 /* TCP_LISTEN */
+
 /*
- * Whether a socket of the node takes what the pod of the interface sends to remote: one that
- * listens, or the other end of the connection. The hook is in front of the node's
+ * The state of the node's socket that takes what the pod of the interface sends to remote: one that
+ * listens, or the other end of the connection. 0 = none. The hook is in front of the node's
  * translation of addresses, so what is translated finds none.
  */
-static __always_inline bool find_socket(struct __sk_buff *skb, const struct asked *a)
+__attribute__((noinline)) int socket_state(struct __sk_buff *skb, __u32 where, __u64 hi, __u64 lo,
+					   __u64 what)
 {
+	struct asked a = asked_of(where, hi, lo, what);
 	struct pod_state *pod = find_pod(skb->ifindex);
 	struct bpf_sock_tuple t = {};
 	struct bpf_sock *sk;
 	__u32 size = sizeof(t.ipv4);
+	int state = 1;
 
 	if (!pod)
-		return false;
-	if (a->family == FAMILY_V4) {
+		return 0;
+	if (a.family == FAMILY_V4) {
 		t.ipv4.saddr = pod->addr4;
-		t.ipv4.daddr = a->remote.v4;
-		t.ipv4.sport = a->lport;
-		t.ipv4.dport = a->rport;
+		t.ipv4.daddr = a.remote.v4;
+		t.ipv4.sport = a.lport;
+		t.ipv4.dport = a.rport;
 	} else {
 		__builtin_memcpy(t.ipv6.saddr, pod->addr6, sizeof(t.ipv6.saddr));
-		__builtin_memcpy(t.ipv6.daddr, a->remote.w, sizeof(t.ipv6.daddr));
-		t.ipv6.sport = a->lport;
-		t.ipv6.dport = a->rport;
+		__builtin_memcpy(t.ipv6.daddr, a.remote.w, sizeof(t.ipv6.daddr));
+		t.ipv6.sport = a.lport;
+		t.ipv6.dport = a.rport;
 		size = sizeof(t.ipv6);
 	}
-	if (a->proto == IPPROTO_TCP)
+	if (a.proto == IPPROTO_TCP)
 		sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
 	else
 		sk = bpf_sk_lookup_udp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
-		return false;
+		return 0;
+	if (a.proto == IPPROTO_TCP)
+		state = sk->state;
 	bpf_sk_release(sk);
-	return true;
+	return state;
 }
 
 /*
@@ -104,7 +111,7 @@ __attribute__((noinline)) int sent_to_node(struct __sk_buff *skb, __u32 where, _
 		return 1;
 	if (a.proto != IPPROTO_TCP && a.proto != IPPROTO_UDP)
 		return 0;
-	return (a.flags & PKT_LATER) || find_socket(skb, &a);
+	return (a.flags & PKT_LATER) || socket_state(skb, where, hi, lo, what);
 }
 
 /*

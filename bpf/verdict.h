@@ -31,8 +31,9 @@ static __always_inline void judge_known(const struct env *e, const enum latch_di
 					struct verdict *v)
 {
 	if (f->generation != e->generation && !rejudge(e, dir, family, p, key, f, v) &&
-	    (dir == DIR_EGRESS || (e->skb->ingress_ifindex != e->skb->ifindex &&	  /* D2 */
-				   !is_from_node(e->skb, family, p->flags & PKT_FIRST)))) /* D3 */
+	    (dir == DIR_EGRESS ||
+	     (e->skb->ingress_ifindex != e->skb->ifindex &&			   /* D2 */
+	      !is_from_node(e->skb, is_cut_again(family, p->flags & PKT_FIRST))))) /* D3 */
 		return;
 	v->allow = true;
 	v->reason = p->flags & PKT_ERROR ? REASON_RELATED : REASON_FLOW;
