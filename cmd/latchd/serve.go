@@ -48,7 +48,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	defer observation.close()
 	e, err := enforce.Open(ctx, enforce.Config{
 		Bpffs: o.bpffs, StateDir: o.stateDir, AttachMode: o.attachMode, LockTimeout: o.lockTimeout, Log: log, HoldLinks: true,
-		Sizes: bpf.FlowTables(uint32(o.flowTableSize)), FreeCounters: observation.metrics.FreeCounters,
+		Sizes: bpf.FlowTables(uint32(o.flowTableSize)), FreeLater: true, FreeCounters: observation.metrics.FreeCounters,
 	})
 	if err != nil {
 		return fmt.Errorf("open the kernel's objects: %w", err)

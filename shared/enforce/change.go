@@ -107,7 +107,7 @@ func (a *application) fill(ctx context.Context, c *change) (*rules.Content, erro
 	}
 	content, err := a.o.tables.Fill(slot, c.rules)
 	if err != nil {
-		return nil, errors.Join(err, a.e.release(a.o, slot))
+		return nil, errors.Join(err, a.e.takeBack(a.o, slot))
 	}
 	*c.ref = state.SlotRef{Slot: slot}
 	return content, nil
@@ -119,7 +119,7 @@ func (a *application) abandon() error {
 	var errs []error
 	for _, c := range a.pending {
 		if c.update == nil {
-			errs = append(errs, a.e.release(a.o, c.ref.Slot))
+			errs = append(errs, a.e.takeBack(a.o, c.ref.Slot))
 		} else {
 			a.e.complete(a.o, c)
 		}

@@ -20,11 +20,17 @@ func (e *Enforcer) Map(name string) *ebpf.Map {
 	return e.objects.maps[name]
 }
 
-// freeCounters deletes the counters of a slot that is given back.
-func (e *Enforcer) freeCounters(o *objects, slot uint32) error {
-	drop := func() error { return o.dropCounters(slot) }
+// freeCounters deletes the counters of slots that are given back.
+func (e *Enforcer) freeCounters(o *objects, slots []uint32) error {
+	drop := func() error {
+		errs := make([]error, len(slots))
+		for i, slot := range slots {
+			errs[i] = o.dropCounters(slot)
+		}
+		return errors.Join(errs...)
+	}
 	if e.cfg.FreeCounters != nil {
-		return e.cfg.FreeCounters(slot, drop)
+		return e.cfg.FreeCounters(slots, drop)
 	}
 	return drop()
 }

@@ -37,9 +37,12 @@ type Config struct {
 	// more of the pinned objects than Check, Remove and an Apply without rules take, and can do no more.
 	BindOnly bool
 
-	// FreeCounters is called when the counters of a slot are to be deleted, and calls drop to have it
+	// FreeLater has Apply not wait until slots are empty that it has moved all pods away from.
+	FreeLater bool
+
+	// FreeCounters is called when the counters of slots are to be deleted, and calls drop to have it
 	// done: whoever adds them up reads them a last time before. Nil deletes them.
-	FreeCounters func(slot uint32, drop func() error) error
+	FreeCounters func(slots []uint32, drop func() error) error
 }
 
 // Enforcer is the node's kernel objects, open. It is safe for concurrent use; what may run at the
@@ -62,6 +65,7 @@ type Enforcer struct {
 	freed   map[uint32]time.Time
 	opened  time.Time // the objects
 	grace   grace
+	emptier emptier
 
 	deep deepBudget
 	seen seen
@@ -144,6 +148,7 @@ func (e *Enforcer) Lock(ctx context.Context, ids ...identity.Identifier) (*lock.
 
 // Close closes the objects. Pins, attached programs and records stay: enforcement goes on.
 func (e *Enforcer) Close() error {
+	e.emptier.wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.keepLinks(nil)

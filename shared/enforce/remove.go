@@ -164,7 +164,7 @@ func (e *Enforcer) Forget(ctx context.Context, held *lock.Held, id identity.Iden
 	if len(members) > 0 {
 		return fmt.Errorf("forget identifier %s: %d attachments are bound to it", id, len(members))
 	}
-	if err := e.freeSlots(o, id.Bytes(), nil); err != nil {
+	if err := e.freeSlots(o, id.Bytes(), nil, false); err != nil {
 		return err
 	}
 	return e.store.DeleteIdentifier(id)

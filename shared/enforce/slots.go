@@ -1,14 +1,11 @@
 package enforce
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/latch-cni/latch/bpf"
 	"github.com/latch-cni/latch/shared/policy"
@@ -64,15 +61,14 @@ func (a *application) hasRunning() bool {
 	return false
 }
 
-// owns tells whether a slot is complete and belongs to the identifier: a record may be older than
+// owns tells whether a slot is complete and belongs to the identifier, and will: a record may be older than
 // the kernel's objects.
 func (a *application) owns(slot uint32) bool {
 	if slot < bpf.FirstSlot || slot >= bpf.MaxSlots {
 		return false
 	}
 	s := a.o.slots.At(int(slot))
-	id := a.req.Identifier.Bytes()
-	return atomic.LoadUint32(&s.Flags) == bpf.SlotUsed|bpf.SlotComplete && bytes.Equal(s.Identifier[:], id[:])
+	return atomic.LoadUint32(&s.Flags) == bpf.SlotUsed|bpf.SlotComplete && s.Identifier == a.req.Identifier.Bytes() && !a.e.emptier.has(a.o, slot)
 }
 
 // prepared tells whether a slot can take a new pod: it is complete and holds a whole rule set.
@@ -81,8 +77,17 @@ func (a *application) prepared(ref state.SlotRef) bool {
 	return a.owns(ref.Slot) && hash != [32]byte{} && hex.EncodeToString(hash[:]) == ref.Hash
 }
 
-// allocate takes a free slot for an identifier, under the node lock.
+// allocate takes a free slot for an identifier. When there is none it waits for those that are being given back.
 func (e *Enforcer) allocate(ctx context.Context, o *objects, id [16]byte) (uint32, error) {
+	slot, err := e.takeFree(ctx, o, id)
+	if errors.Is(err, ErrNoSlot) && e.emptier.wait() {
+		slot, err = e.takeFree(ctx, o, id)
+	}
+	return slot, err
+}
+
+// takeFree takes a free slot, under the node lock.
+func (e *Enforcer) takeFree(ctx context.Context, o *objects, id [16]byte) (uint32, error) {
 	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
 	if err != nil {
 		return 0, err
@@ -106,46 +111,5 @@ func (a *application) free(context.Context) error {
 		return nil
 	}
 	keep := map[uint32]bool{a.rec.Create.Slot: true, a.rec.Running.Slot: true}
-	return a.e.freeSlots(a.o, a.req.Identifier.Bytes(), keep)
-}
-
-// freeSlots releases every slot of an identifier that is not kept. One to which an interface is bound
-// that no record tells of is left: its next owner's rules would judge that interface.
-func (e *Enforcer) freeSlots(o *objects, id [16]byte, keep map[uint32]bool) error {
-	var free []uint32
-	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
-		s := o.slots.At(int(slot))
-		if s.Identifier == id && !keep[slot] {
-			free = append(free, slot)
-		}
-	}
-	if len(free) == 0 {
-		return nil
-	}
-	bound, err := o.boundSlots()
-	if err != nil {
-		return err
-	}
-	free = slices.DeleteFunc(free, func(slot uint32) bool { return bound[slot] })
-	e.grace.after(time.Now()) // packets that read pod_state before the pods were moved are through
-	var errs []error
-	for _, slot := range free {
-		errs = append(errs, e.release(o, slot))
-	}
-	return errors.Join(errs...)
-}
-
-// release empties a slot that nothing refers to and gives it back.
-func (e *Enforcer) release(o *objects, slot uint32) error {
-	s := o.slots.At(int(slot))
-	atomic.StoreUint32(&s.Flags, bpf.SlotUsed)
-	o.setSlotHash(slot, [32]byte{})
-	e.forget(slot)
-	if err := errors.Join(o.tables.Clear(slot), e.freeCounters(o, slot)); err != nil {
-		return fmt.Errorf("free slot %d: %w", slot, err)
-	}
-	atomic.StoreUint32(&s.Flags, 0)
-	after("emptied")
-	s.Identifier = [16]byte{} // last: as long as it has an owner it is looked for
-	return nil
+	return a.e.freeSlots(a.o, a.req.Identifier.Bytes(), keep, a.e.cfg.FreeLater)
 }

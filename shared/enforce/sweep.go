@@ -157,7 +157,7 @@ func (e *Enforcer) sweepIdentifier(ctx context.Context, o *objects, id identity.
 // sweepFree frees all slots of an identifier, and reports whether any was.
 func (e *Enforcer) sweepFree(o *objects, id [16]byte) (bool, error) {
 	before := o.slotsOf(id)
-	err := e.freeSlots(o, id, nil)
+	err := e.freeSlots(o, id, nil, false)
 	return len(o.slotsOf(id)) < len(before), err
 }
 

@@ -126,8 +126,8 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // FreeCounters is enforce.Config.FreeCounters.
-func (m *Metrics) FreeCounters(slot uint32, drop func() error) error {
-	return m.verdicts.free(slot, drop)
+func (m *Metrics) FreeCounters(slots []uint32, drop func() error) error {
+	return m.verdicts.free(slots, drop)
 }
 
 // Observer is what the reconciler tells.

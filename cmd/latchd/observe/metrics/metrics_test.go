@@ -143,7 +143,7 @@ func TestTotalsAreMonotonic(t *testing.T) {
 	want("t1", 100)
 	want("t1", 100)
 	g.count(5, bpf.ReasonPolicy, 0, 130)
-	if err := g.FreeCounters(5, g.drop(5)); err != nil {
+	if err := g.FreeCounters([]uint32{5}, g.drop(5)); err != nil {
 		t.Fatal(err)
 	}
 	want("t1", 130)
@@ -210,7 +210,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		t.Errorf("%v drops of others, want 50", got)
 	}
 	for i := range uint32(maxScopes + 50) {
-		if err := g.FreeCounters(bpf.FirstSlot+i, g.drop(bpf.FirstSlot+i)); err != nil {
+		if err := g.FreeCounters([]uint32{bpf.FirstSlot + i}, g.drop(bpf.FirstSlot+i)); err != nil {
 			t.Fatal(err)
 		}
 	}

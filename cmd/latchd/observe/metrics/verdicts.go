@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,8 +80,8 @@ func (v *verdicts) start(s Sources) {
 	v.began = true
 }
 
-// free adds up the counters of a slot, has them deleted and forgets them.
-func (v *verdicts) free(slot uint32, drop func() error) error {
+// free adds up the counters of slots, has them deleted and forgets them.
+func (v *verdicts) free(slots []uint32, drop func() error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.src.Map != nil {
@@ -88,11 +89,13 @@ func (v *verdicts) free(slot uint32, drop func() error) error {
 	}
 	err := drop()
 	for key := range v.last {
-		if key.Slot == slot {
+		if slices.Contains(slots, key.Slot) {
 			delete(v.last, key)
 		}
 	}
-	delete(v.scopes, slot)
+	for _, slot := range slots {
+		delete(v.scopes, slot)
+	}
 	return err
 }
 
