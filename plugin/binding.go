@@ -12,11 +12,9 @@ import (
 
 	"github.com/latch-cni/latch/shared/enforce"
 	"github.com/latch-cni/latch/shared/identity"
+	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/state"
 )
-
-// recordPause is how often ADD looks for the pod's record. Reading it costs some microseconds.
-const recordPause = 5 * time.Millisecond
 
 var (
 	errNoRecord = errors.New("no record of the pod")
@@ -37,7 +35,7 @@ type binding struct {
 // enforce waits until the pod's record is published and its identifier prepared, at most policyWait,
 // and applies it. When the time is up, the mode decides. What it returns nil for is in the kernel.
 func (b *binding) enforce(ctx context.Context) error {
-	deadline := time.Now().Add(b.conf.PolicyWait)
+	start := time.Now()
 	late := false // the time is up
 	for {
 		record, err := b.record()
@@ -52,7 +50,7 @@ func (b *binding) enforce(ctx context.Context) error {
 		case !errors.Is(err, errNoRecord) && !errors.Is(err, enforce.ErrNotPrepared):
 			return err
 		case !late:
-			late = !b.pause(deadline)
+			late = !b.pause(start)
 			continue
 		case errors.Is(err, enforce.ErrNotPrepared):
 			return b.tryLater("latchd knows its policy, but it is not in the kernel",
@@ -64,13 +62,14 @@ func (b *binding) enforce(ctx context.Context) error {
 	}
 }
 
-// pause sleeps a moment, if there is one left before the deadline.
-func (b *binding) pause(deadline time.Time) bool {
-	left := time.Until(deadline)
+// pause sleeps a moment, if there is one left of the time that policy is waited for.
+func (b *binding) pause(start time.Time) bool {
+	waited := time.Since(start)
+	left := b.conf.PolicyWait - waited
 	if left <= 0 {
 		return false
 	}
-	time.Sleep(min(left, recordPause))
+	time.Sleep(min(left, lock.Pause(waited)))
 	return true
 }
 

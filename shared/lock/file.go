@@ -12,14 +12,18 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Pause between two tries, which cost some microseconds: short, as most holders need a millisecond or two, and
-// longer for who has waited for longer. Of hundreds of pods that are started at once most wait, and would keep the
-// holders from the processor.
 const (
 	firstPause = time.Millisecond
 	maxPause   = 20 * time.Millisecond
 	pausePart  = 8 // of the time that was waited so far
 )
+
+// Pause is how long who waits for another process sleeps between two looks, which cost some microseconds: not
+// long at first, as most need a millisecond or two, and longer for who has waited for longer. Of hundreds of pods
+// that are started at once most wait, and would keep those from the processor that they wait for.
+func Pause(waited time.Duration) time.Duration {
+	return min(max(waited/pausePart, firstPause), maxPause)
+}
 
 // TimeoutError says that a lock was not free in time. Trying again later may help.
 type TimeoutError struct {
@@ -60,12 +64,11 @@ func acquire(ctx context.Context, path string, start time.Time, wait time.Durati
 			return f, nil
 		}
 		waited := time.Since(start)
-		pause := min(max(waited/pausePart, firstPause), maxPause)
 		left := wait - waited
 		if left <= 0 {
 			return nil, &TimeoutError{Path: path, Holder: holder(path), Wait: wait}
 		}
-		timer := time.NewTimer(min(pause, left))
+		timer := time.NewTimer(min(Pause(waited), left))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
