@@ -55,7 +55,7 @@ func TestR5SelectionChangesOnLivePods(t *testing.T) {
 	terminating := map[string]any{"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
 	g.write(b.file(), b.manifest(nil, terminating))
 	g.apply(policy)
-	time.Sleep(3 * time.Second)
+	time.Sleep(30 * time.Second)
 	if arrived := stop(); arrived != nil {
 		t.Errorf("6: while B terminates: %v", arrived)
 	}
@@ -87,10 +87,10 @@ func TestR5ObjectGoneBeforeSandbox(t *testing.T) {
 }
 
 // A client that terminates leaves the policy's peers: what it opens from now on is denied, what it has open
-// goes on within the grace. And a pod of the same name, but with labels that no policy selects, is open from
+// goes on within the grace and no longer. And a pod of the same name, but with labels that no policy selects, is open from
 // its first packet on, whatever its predecessor had.
 func TestR5ClientTerminatesAndPodIsReplaced(t *testing.T) {
-	g := newGround(t, options{latchd: []string{"--grace", "60s", "--audit-period", "1s"}})
+	g := newGround(t, options{latchd: []string{"--grace", "30s", "--audit-period", "1s"}})
 	b := g.pod("B", testenv.PodB)
 	b.publish(nil)
 	g.apply("t1/n app=b I\nI A tcp/8080")
@@ -106,10 +106,12 @@ func TestR5ClientTerminatesAndPodIsReplaced(t *testing.T) {
 	const shut = "A > B tcp/8080 : deny\nC > B tcp/8080 : deny"
 	g.becomes("7: A terminates and is no peer any more", shut)
 	g.expect("7", shut)
-	time.Sleep(3 * time.Second)
+	denied := time.Now()
+	time.Sleep(25 * time.Second)
 	g.flowing("7: within the grace", stream, 2*time.Second)
 	g.expect("7: while its stream goes on", shut)
 	g.healthy()
+	g.cut(stream, denied, 30*time.Second)
 	for _, s := range stream {
 		s.close()
 	}

@@ -125,3 +125,22 @@ func (g *ground) flowing(what string, streams []*stream, patience time.Duration)
 		}
 	}
 }
+
+// cut requires that streams end when the grace is over that began when policy denied them.
+func (g *ground) cut(streams []*stream, denied time.Time, grace time.Duration) {
+	g.t.Helper()
+	const quiet = 3 * time.Second
+	g.eventually(grace+20*time.Second, func() error {
+		for _, s := range streams {
+			if ago := time.Since(s.lastAnswer()); ago < quiet {
+				return fmt.Errorf("%s: answered %v ago", s.name, ago)
+			}
+		}
+		return nil
+	})
+	for _, s := range streams {
+		if last := s.lastAnswer(); last.After(denied.Add(grace + time.Second)) {
+			g.t.Errorf("%s: answered until %v after the policy was in force, want at most %v", s.name, last.Sub(denied), grace+time.Second)
+		}
+	}
+}
