@@ -80,6 +80,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	d.source = directory{d}
 	if o.policyDir == "" {
+		if err := d.store.DeleteManifests(); err != nil {
+			return err
+		}
 		if d.source, err = newCluster(d); err != nil {
 			return err
 		}
@@ -208,7 +211,7 @@ type policySource interface {
 type directory struct{ d *daemon }
 
 func (s directory) follow(ctx context.Context) error {
-	return policydir.Watch(ctx, s.d.opts.policyDir, policydir.Options{Log: s.d.log}, s.d.deliver)
+	return policydir.Watch(ctx, s.d.opts.policyDir, policydir.Options{Log: s.d.log, StateDir: s.d.opts.stateDir}, s.d.deliver)
 }
 
 // report adds nothing: deliver keeps the problems of the files.
@@ -224,7 +227,6 @@ func (d *daemon) deliver(s policydir.Snapshot) {
 	d.mu.Lock()
 	d.problems, d.places = s.Problems, places
 	d.mu.Unlock()
-	d.reconciler.SetUnread(s.Unread)
 	d.once.Do(func() {
 		ids = append(ids, d.world.Synced()...)
 		close(d.synced)

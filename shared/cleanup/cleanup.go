@@ -143,7 +143,7 @@ func (n *Node) records(ctx context.Context) error {
 	for _, p := range pods {
 		errs = append(errs, n.store.DeletePod(p.Namespace, p.Name))
 	}
-	errs = append(errs, n.store.DeleteStatus(), n.store.DeleteSettings(), n.store.DeleteFailures(), n.store.SweepTemp(0), n.unlockNode(ctx, locks))
+	errs = append(errs, n.store.DeleteStatus(), n.store.DeleteSettings(), n.store.DeleteFailures(), n.store.DeleteManifests(), n.store.SweepTemp(0), n.unlockNode(ctx, locks))
 	errs = append(errs, os.RemoveAll(filepath.Join(n.stateDir, "members"))) // an index: it names, it holds nothing
 	return errors.Join(append(errs, n.folders())...)
 }

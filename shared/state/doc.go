@@ -6,6 +6,7 @@
 //	<state>/node.json                      latchd says: settings of the node
 //	<state>/status.json                    latchd says: how it is
 //	<state>/failures/<pod key>.json        the plugin says: an ADD failed, and why, until latchd has read it
+//	<state>/manifests/<directory>/<file>   latchd says: what a file of a policy directory said last
 //	<state>/locks/                         lock files of package lock
 //
 // Invariants: a file appears and changes whole, by rename, so that a reader needs no lock; a record is

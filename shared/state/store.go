@@ -21,6 +21,7 @@ const (
 	dirLocks       = "locks"
 	dirMembers     = "members"
 	dirFailures    = "failures"
+	dirManifests   = "manifests"
 	fileSettings   = "node.json"
 	fileStatus     = "status.json"
 
@@ -53,11 +54,15 @@ func write(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write record %s: %w", path, err)
 	}
+	return writeWhole(path, append(b, '\n'))
+}
+
+func writeWhole(path string, content []byte) error {
 	f, err := createTemp(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("write record %s: %w", path, err)
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(content)
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)

@@ -17,7 +17,8 @@
 //   - What is taken out of a file, or with it, stays while another file waits to be read, for 1 s at most: it
 //     may have moved there.
 //
-// Each of these is in the problems of the snapshot. Only a deleted file, or a well-formed file without
+// Each of these is in the problems of the snapshot, and holds over a restart: what is in force of each file is
+// kept in the state directory. Only a deleted file, or a well-formed file without
 // the object, takes an object away. A file written in place is read once it was not written for 20 ms; of a
 // writer that pauses longer, the first half may be taken for the whole: rename is safe.
 //

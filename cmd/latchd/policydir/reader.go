@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/manifest"
 	"github.com/latch-cni/latch/shared/folder"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // FileState is what one file contributes.
@@ -29,10 +31,6 @@ type Snapshot struct {
 	Files    map[string]FileState // by base name
 	Objects  []apis.Object        // in force, every Ref once, ordered by file and position
 	Problems []apis.Problem       // of all files and of the directory
-
-	// Unread says that a file has been broken since the first look: what it said before that, and what
-	// may be in force of it, is not among the objects.
-	Unread bool
 }
 
 // Reader reads the directory again and again, and remembers the last good version of each file. It is
@@ -42,6 +40,8 @@ type Reader struct {
 	files   map[string]*file
 	passed  []string // folders with manifests that nobody reads
 	looked  bool
+	kept    state.Manifests      // for the next Reader of the directory, and of the one before
+	keepErr error                // of forgetting what is kept of files that are gone
 	calm    time.Duration        // a file that was written later is not read yet, up to patience
 	waiting map[string]time.Time // files that were not read for that, since when
 }
@@ -50,12 +50,11 @@ type Reader struct {
 const patience = time.Second
 
 type file struct {
-	stamp  stamp             // before it was last read
-	sure   bool              // no change can have left the stamp as it was
-	sum    [sha256.Size]byte // of what was last read
-	unread bool              // broken since the first look
-	err    string            // of the last read
-	state  FileState
+	stamp stamp             // before it was last read
+	sure  bool              // no change can have left the stamp as it was
+	sum   [sha256.Size]byte // of what was last read
+	err   string            // of the last read
+	state FileState
 }
 
 // NewReader returns a Reader that has read nothing yet.
@@ -100,6 +99,9 @@ func (r *Reader) read(thorough bool) (changed bool, err error) {
 	}
 	for _, l := range looks {
 		changed = r.readOne(l, hold) || changed
+	}
+	if changed || !r.looked {
+		r.keepErr = r.kept.Retain(r.names())
 	}
 	r.looked = true
 	return changed, nil
@@ -180,17 +182,41 @@ func (r *Reader) readOne(l look, hold func(name string) bool) bool {
 		return false
 	}
 	next := &file{stamp: l.stamp, sure: l.sure, sum: sum}
-	var old []manifest.Object
-	if f != nil {
-		old = f.state.Objects
-	}
-	next.update(l.name, data, err, old)
-	if len(missing(next.state.Objects, old)) > 0 && hold(l.name) {
+	next.update(l.name, data, err, func() ([]manifest.Object, error) { return r.last(l.name) })
+	if f != nil && len(missing(next.state.Objects, f.state.Objects)) > 0 && hold(l.name) {
 		return false
 	}
-	next.unread = next.state.Broken && (f != nil && f.unread || !r.looked)
+	r.keep(l.name, next)
 	r.files[l.name] = next
 	return true
+}
+
+// last is what a file said when it was looked at last. At the first look that is what the Reader before has
+// kept of it.
+func (r *Reader) last(name string) ([]manifest.Object, error) {
+	if f := r.files[name]; f != nil {
+		return f.state.Objects, nil
+	}
+	if r.looked {
+		return nil, nil
+	}
+	text, err := r.kept.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return manifest.Decode(name, text).Objects, err
+}
+
+// keep keeps what is in force of a file, for the next Reader. After an error the file is read again.
+func (r *Reader) keep(name string, f *file) {
+	text, err := manifest.Encode(f.state.Objects)
+	if err == nil {
+		err = r.kept.Write(name, text)
+	}
+	if err != nil {
+		f.sum = [sha256.Size]byte{}
+		f.state.Problems = append(f.state.Problems, apis.Problem{File: name, Message: fmt.Sprintf("what it says would not outlive a restart: %v", err)})
+	}
 }
 
 // missing are the objects of an earlier version that are not in this one.
@@ -215,8 +241,9 @@ func (f *file) known() *[sha256.Size]byte {
 	return &f.sum
 }
 
-// update fills in what a version of a file says, after one with some objects.
-func (f *file) update(name string, data []byte, err error, old []manifest.Object) {
+// update fills in what a version of a file says, after one that last returns the objects of.
+func (f *file) update(name string, data []byte, err error, last func() ([]manifest.Object, error)) {
+	old, lastErr := []manifest.Object(nil), error(nil)
 	if err != nil {
 		f.err = err.Error()
 		f.state = FileState{Broken: true, Problems: []apis.Problem{{File: name, Message: err.Error()}}}
@@ -227,10 +254,16 @@ func (f *file) update(name string, data []byte, err error, old []manifest.Object
 			Objects: c.Objects, Problems: c.Problems, Ignored: c.Ignored,
 			Broken: len(c.Problems) > 0,
 		}
-		if len(data) == 0 && len(old) > 0 {
-			f.state.Broken = true
-			f.state.Problems = []apis.Problem{{File: name, Message: "is empty; delete the file to take its objects away"}}
-		}
+	}
+	if f.state.Broken || len(data) == 0 {
+		old, lastErr = last()
+	}
+	if !f.state.Broken && len(old) > 0 {
+		f.state.Broken = true
+		f.state.Problems = []apis.Problem{{File: name, Message: "is empty; delete the file to take its objects away"}}
+	}
+	if lastErr != nil {
+		f.state.Problems = append(f.state.Problems, apis.Problem{File: name, Message: fmt.Sprintf("what it said before cannot be read: %v", lastErr)})
 	}
 	if f.state.Broken {
 		f.state.keep(old, name)
@@ -258,7 +291,6 @@ func (r *Reader) Snapshot() Snapshot {
 	from := map[apis.Ref]manifest.Object{}
 	for _, name := range r.names() {
 		state := r.files[name].state
-		s.Unread = s.Unread || r.files[name].unread
 		problems := slices.Clone(state.Problems)
 		for _, o := range state.Objects {
 			if first, ok := from[o.Ref]; ok {
@@ -275,6 +307,9 @@ func (r *Reader) Snapshot() Snapshot {
 		s.Files[name] = state
 		s.Problems = append(s.Problems, problems...)
 		s.Problems = append(s.Problems, state.Ignored...)
+	}
+	if r.keepErr != nil {
+		s.Problems = append(s.Problems, apis.Problem{File: r.dir, Message: fmt.Sprintf("what files that are gone said cannot be forgotten: %v", r.keepErr)})
 	}
 	for _, name := range r.passed {
 		s.Problems = append(s.Problems, apis.Problem{File: name + "/", Message: "is a folder: the manifests in it are not read"})

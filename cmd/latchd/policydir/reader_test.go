@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 func namespace(name string) string {
@@ -174,10 +175,20 @@ func TestReader(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir, kept := t.TempDir(), state.New(t.TempDir()).Manifests("d")
 			r := NewReader(dir)
+			r.kept = kept
 			for _, s := range tt.steps {
 				s.do(t, dir)
+				// Restarted in the middle of it, and after it, there is the same in force.
+				restarted := [2]*Reader{NewReader(dir), NewReader(dir)}
+				readAgain := func(i int) {
+					restarted[i].kept = kept
+					if _, err := restarted[i].Read(); err != nil {
+						t.Fatalf("%s: %v", s.name, err)
+					}
+				}
+				readAgain(0)
 				changed, err := r.Read()
 				if err != nil {
 					t.Fatalf("%s: %v", s.name, err)
@@ -191,6 +202,15 @@ func TestReader(t *testing.T) {
 				}
 				if !slices.EqualFunc(problems, s.problems, strings.Contains) {
 					t.Errorf("%s: problems %q, want %q", s.name, problems, s.problems)
+				}
+				readAgain(1)
+				slices.Sort(objects)
+				for _, again := range restarted {
+					after, problemsAfter := have(again.Snapshot())
+					slices.Sort(after)
+					if !slices.Equal(objects, after) || len(problems) != len(problemsAfter) {
+						t.Errorf("%s: restarted, objects are %q, want %q; problems %q", s.name, after, objects, problemsAfter)
+					}
 				}
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 // Options of Watch. The zero value of each means its default.
@@ -19,6 +20,10 @@ type Options struct {
 	Longest  time.Duration // a busy directory is read at least this often, default 200 ms
 	Rescan   time.Duration // read without any event, default 2 s
 	Log      *slog.Logger  // default slog.Default()
+
+	// StateDir is where it is kept what files said last, for a process that starts while one is broken.
+	// Empty: nowhere.
+	StateDir string
 }
 
 func (o Options) withDefaults() Options {
@@ -47,6 +52,9 @@ func Watch(ctx context.Context, dir string, opts Options, deliver func(Snapshot)
 	}
 	w := watcher{opts: opts.withDefaults(), dir: dir, reader: NewReader(dir), deliver: deliver}
 	w.reader.calm = w.opts.Debounce
+	if opts.StateDir != "" {
+		w.reader.kept = state.New(opts.StateDir).Manifests(dir)
+	}
 	if _, err := w.reader.Read(); err != nil {
 		return err
 	}

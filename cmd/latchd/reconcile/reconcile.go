@@ -30,7 +30,6 @@ type Reconciler struct {
 
 	compiled compiled
 	observer Observer
-	unread   unread
 	unseen   unseen
 	told     told
 
@@ -146,9 +145,6 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 	}
 	defer func() { err = errors.Join(err, unlock(held)) }()
 	desired := v.desired
-	if err := r.unread.keeps(r, id); err != nil {
-		return err
-	}
 	req := enforce.Request{
 		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels, Policies: desired.Policies, Pending: desired.Pending, Settling: desired.Settling,
 		HoldRunning: desired.HoldRunning, Bind: slices.Concat(v.moves, v.adopts), Verify: r.takeFull(id),
