@@ -263,6 +263,8 @@ __attribute__((noinline)) int find_node_addr(__u64 hi, __u64 lo, __u32 family)
 	union address a = {.d = {hi, lo}};
 	struct node_addr key;
 
+	if (family == FAMILY_V6 && !a.d[0] && a.w[2] == bpf_htonl(0xffff))
+		return 0; /* IPv6 that looks like an IPv4 address of the node */
 	mapped(key.addr, &a, family);
 	return !!bpf_map_lookup_elem(&node_addrs, &key);
 }

@@ -157,3 +157,13 @@ func (g *ground) forget(ns *testenv.NetNS, dev string) {
 		}
 	}
 }
+
+// An IPv4 address of the node, written as one of IPv6, is not the node's: Linux sends the packet on.
+func TestMappedAddressOfNode(t *testing.T) {
+	g := newGround(t, options{mute: true})
+	a := g.pod(testenv.PodA, "")
+	mapped := "::ffff:" + v4.node
+	g.want("allow", "control, no policy", a.end, g.ext, testenv.Ping(v6.a, mapped, false, 1, 1))
+	a.set("E")
+	g.want("deny policy", "echo to the outside", a.end, g.ext, testenv.Ping(v6.a, mapped, false, 2, 1))
+}
