@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/latch-cni/latch/plugin"
+	"github.com/latch-cni/latch/shared/identity"
 )
 
 // The life of an attachment, in every version of the specification. Each verb is run twice where that
@@ -126,6 +127,34 @@ func TestDelNeedsNothing(t *testing.T) {
 			if _, cniErr := n.call("DEL", n.env(s, c.env), n.netConf("1.0.0", s, c.keys)); cniErr != nil {
 				t.Errorf("DEL after ADD: %v", cniErr)
 			}
+			n.wantNoAttachments()
+		})
+	}
+}
+
+// A record that makes no sense does not keep a pod from ending, and another attachment's is not taken for it.
+func TestDelOfDamagedRecord(t *testing.T) {
+	for _, content := range []string{"", "{", "{}", "null", "another's"} {
+		t.Run(content, func(t *testing.T) {
+			n := newNode(t)
+			s, other := n.sandbox("web"), n.sandbox("db")
+			for _, s := range []*sandbox{s, other} {
+				n.publish(s)
+				n.mustCall("ADD", s, n.netConf("1.0.0", s, nil))
+			}
+			path := func(s *sandbox) string {
+				return filepath.Join(n.state, "attachments", identity.AttachmentKey(s.container, "eth0")+".json")
+			}
+			bad := []byte(content)
+			if content == "another's" {
+				bad, _ = os.ReadFile(path(other))
+			}
+			if err := os.WriteFile(path(s), bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n.mustCall("DEL", s, n.netConf("1.0.0", s, nil))
+			n.mustCall("CHECK", other, n.netConf("1.0.0", other, nil))
+			n.mustCall("DEL", other, n.netConf("1.0.0", other, nil))
 			n.wantNoAttachments()
 		})
 	}

@@ -66,16 +66,12 @@ func (s Store) WriteAttachment(a Attachment) error { return write(s.path(dirAtta
 // ReadAttachment returns the record of an attachment. The error wraps os.ErrNotExist when there is
 // none.
 func (s Store) ReadAttachment(containerID, ifname string) (Attachment, error) {
-	var a Attachment
-	err := read(s.path(dirAttachments, identity.AttachmentKey(containerID, ifname)), &a)
-	return a, err
+	return s.ReadAttachmentKey(identity.AttachmentKey(containerID, ifname))
 }
 
 // ReadAttachmentKey reads an attachment by the key that names its file.
 func (s Store) ReadAttachmentKey(key string) (Attachment, error) {
-	var a Attachment
-	err := read(s.path(dirAttachments, key), &a)
-	return a, err
+	return readKey(s, dirAttachments, key, Attachment.key)
 }
 
 // MakeAttachmentDir makes the folder of attachments, for watching it, and returns its path.

@@ -43,12 +43,10 @@ func (s Store) WriteIdentifier(r IdentifierRecord) error {
 // ReadIdentifier returns the record of an identifier. The error wraps os.ErrNotExist when there is
 // none.
 func (s Store) ReadIdentifier(id identity.Identifier) (IdentifierRecord, error) {
-	var r IdentifierRecord
 	if _, err := identity.Parse(string(id)); err != nil {
-		return r, err
+		return IdentifierRecord{}, err
 	}
-	err := read(s.path(dirIdentifiers, string(id)), &r)
-	return r, err
+	return readKey(s, dirIdentifiers, string(id), IdentifierRecord.key)
 }
 
 // ReadSlots returns what the record of an identifier says of its slots, without Sources. ADD needs no more,

@@ -62,8 +62,7 @@ func (s Store) Members(id identity.Identifier) ([]Attachment, error) {
 	var found []Attachment
 	var errs []error
 	for _, e := range entries {
-		var a Attachment
-		err := read(s.path(dirAttachments, e.Name()), &a)
+		a, err := s.ReadAttachmentKey(e.Name())
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:

@@ -23,9 +23,7 @@ func (s Store) WritePod(r PodRecord) error { return write(s.path(dirPods, r.key(
 
 // ReadPod returns the record of a pod. The error wraps os.ErrNotExist when there is none.
 func (s Store) ReadPod(namespace, name string) (PodRecord, error) {
-	var r PodRecord
-	err := read(s.path(dirPods, identity.PodKey(namespace, name)), &r)
-	return r, err
+	return readKey(s, dirPods, identity.PodKey(namespace, name), PodRecord.key)
 }
 
 // DeletePod deletes the record of a pod. Nothing there is success.

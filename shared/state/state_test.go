@@ -165,9 +165,12 @@ func TestBadRecordsAreNamed(t *testing.T) {
 				t.Errorf("%s: error %v does not name %s", name, err, path)
 			}
 		}
-		must(t, os.WriteFile(k.path(s), []byte("{"), 0o600))
-		if _, err := k.read(s); err == nil || !strings.Contains(err.Error(), k.path(s)) {
-			t.Errorf("error %v does not name %s", err, k.path(s))
+		bad["of nothing"] = "{}"
+		for name, content := range bad {
+			must(t, os.WriteFile(k.path(s), []byte(content), 0o600))
+			if _, err := k.read(s); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), k.path(s)) {
+				t.Errorf("%s: error %v is not about %s", name, err, k.path(s))
+			}
 		}
 	})
 }

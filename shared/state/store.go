@@ -97,6 +97,16 @@ func read(path string, v any) error {
 	return nil
 }
 
+// readKey reads the record that a key names.
+func readKey[T any](s Store, dir, key string, of func(T) string) (r T, err error) {
+	path := s.path(dir, key)
+	err = read(path, &r)
+	if err == nil && of(r) != key {
+		err = fmt.Errorf("read record %s: %w: content belongs to %s", path, ErrCorrupt, of(r))
+	}
+	return r, err
+}
+
 // remove deletes the file. Nothing there is success.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -115,14 +125,11 @@ func list[T any](s Store, dir string, key func(T) string) ([]T, error) {
 	var records []T
 	var errs []error
 	for _, name := range found {
-		path := filepath.Join(s.dir, dir, name)
-		var r T
-		switch err := read(path, &r); {
+		r, err := readKey(s, dir, strings.TrimSuffix(name, suffix), key)
+		switch {
 		case errors.Is(err, os.ErrNotExist): // deleted since the folder was read
 		case err != nil:
 			errs = append(errs, err)
-		case key(r)+suffix != name:
-			errs = append(errs, fmt.Errorf("read record %s: %w: content belongs to %s", path, ErrCorrupt, key(r)))
 		default:
 			records = append(records, r)
 		}
