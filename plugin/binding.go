@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -96,12 +97,12 @@ func (b *binding) applyRecord(ctx context.Context, record state.PodRecord, late 
 	if late {
 		ids = append(ids, b.nameIdentifier())
 	}
-	held, err := b.enforcer.Lock(ctx, ids...)
+	held, err := b.lock(ctx, ids...)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if late { // nobody else would remove the file of the name's lock
+		if len(held.IDs()) > 1 { // nobody else would remove the file of a name's lock
 			err = errors.Join(err, held.ReleaseAndRemove())
 			return
 		}
@@ -133,6 +134,29 @@ func (b *binding) applyRecord(ctx context.Context, record state.PodRecord, late 
 	return err
 }
 
+// lock takes the locks of identifiers, and of the one under which an earlier ADD has left the attachment: it is
+// moved from there.
+func (b *binding) lock(ctx context.Context, ids ...identity.Identifier) (*lock.Held, error) {
+	for {
+		held, err := b.enforcer.Lock(ctx, slices.Concat(ids, b.leftUnder())...)
+		if err != nil || !slices.ContainsFunc(b.leftUnder(), func(id identity.Identifier) bool { return !held.Covers(id) }) {
+			return held, err
+		}
+		if err := held.ReleaseAndRemove(); err != nil { // latchd has moved it meanwhile
+			return nil, err
+		}
+	}
+}
+
+// leftUnder is the identifier of the attachment's record, if there is one that can be read: Apply says so otherwise.
+func (b *binding) leftUnder() []identity.Identifier {
+	a, err := b.enforcer.Store().ReadAttachment(b.attachment.ContainerID, b.attachment.IfName)
+	if err != nil {
+		return nil
+	}
+	return []identity.Identifier{a.Identifier}
+}
+
 // applyUnknown decides about a pod of which nothing is known when the time is up. Never is such a pod
 // let in open unless unknownPods says so.
 func (b *binding) applyUnknown(ctx context.Context) (err error) {
@@ -145,7 +169,7 @@ func (b *binding) applyUnknown(ctx context.Context) (err error) {
 	default:
 		return b.tryLater("nothing is known about it", "latchd is running, and has no Pod object of it for this node")
 	}
-	held, err := b.enforcer.Lock(ctx, b.nameIdentifier())
+	held, err := b.lock(ctx, b.nameIdentifier())
 	if err != nil {
 		return err
 	}
