@@ -108,11 +108,11 @@ func (e *Enforcer) Apply(ctx context.Context, held *lock.Held, req Request) (Res
 			return a.result, fmt.Errorf("%s: %w", step.name, err)
 		}
 		if err := step.run(ctx); err != nil {
-			return a.result, fmt.Errorf("%s: %w", step.name, err)
+			return a.result, errors.Join(fmt.Errorf("%s: %w", step.name, err), a.free(a.rec, a.old))
 		}
 		after(step.name)
 	}
-	return a.result, errors.Join(append(a.failures, a.free(ctx))...)
+	return a.result, errors.Join(append(a.failures, a.free(a.rec))...)
 }
 
 // application is one run of Apply.
@@ -188,6 +188,7 @@ func (a *application) bind(context.Context) error {
 			}
 		}
 		m.Slot = a.slotOf(m)
+		m.Created = m.Slot == a.rec.Create.Slot && m.Slot != a.rec.Running.Slot
 		for _, in := range m.Interfaces {
 			if m.lost[in.Ifindex] {
 				continue

@@ -62,6 +62,7 @@ func (a *application) bound(b state.Attachment) (*member, error) {
 	}
 	m := &member{Attachment: b, recorded: known, bind: true}
 	m.Identifier, m.Default, m.Slot = a.req.Identifier, a.req.Default, known.Slot
+	m.Created = known.Created && known.Identifier == m.Identifier
 	m.CreatedAt = known.CreatedAt
 	if m.CreatedAt.IsZero() {
 		m.CreatedAt = time.Now()
@@ -128,7 +129,8 @@ func (a *application) hasSuccessor(m *member, in state.Interface) (bool, error) 
 }
 
 // slotOf is the slot of a member: a new pod gets Create, a running one stays where it was, followed
-// to the slot that took its place.
+// to the slot that took its place. What its record says of that is true also when the identifier's could
+// not be written; records of early builds tell by the number of the slot alone.
 func (a *application) slotOf(m *member) uint32 {
 	switch {
 	case m.Default == "allow":
@@ -139,7 +141,7 @@ func (a *application) slotOf(m *member) uint32 {
 		return a.rec.Running.Slot
 	case m.bind && m.Phase == state.PhaseIntent:
 		return a.rec.Create.Slot
-	case m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):
+	case m.Created || m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):
 		return a.rec.Create.Slot
 	}
 	return a.rec.Running.Slot

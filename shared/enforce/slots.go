@@ -105,11 +105,15 @@ func (e *Enforcer) takeFree(ctx context.Context, o *objects, id [16]byte) (uint3
 	return 0, fmt.Errorf("%w: all %d are taken", ErrNoSlot, bpf.MaxSlots)
 }
 
-// free releases the identifier's slots that no pod and no reference needs any more.
-func (a *application) free(context.Context) error {
-	if a.req.Create == nil || a.req.Default != "" {
+// free releases the identifier's slots that no pod and no reference needs any more. A run that failed does so, too,
+// or each of those that follow would take another one.
+func (a *application) free(refs ...state.IdentifierRecord) error {
+	if a.req.Create == nil || a.req.Default != "" || a.held.Current() != nil {
 		return nil
 	}
-	keep := map[uint32]bool{a.rec.Create.Slot: true, a.rec.Running.Slot: true}
+	keep := map[uint32]bool{}
+	for _, r := range refs {
+		keep[r.Create.Slot], keep[r.Running.Slot] = true, true
+	}
 	return a.e.freeSlots(a.o, a.req.Identifier.Bytes(), keep, a.e.cfg.FreeLater)
 }

@@ -37,6 +37,7 @@ type Attachment struct {
 	Identifier   identity.Identifier `json:"identifier,omitempty"` // of the pod's name when bound to a default
 	Phase        Phase               `json:"phase"`
 	Slot         uint32              `json:"slot"`
+	Created      bool                `json:"created,omitempty"` // the slot is that for pods being created, and running ones have another
 	CreatedAt    time.Time           `json:"createdAt"`
 	Interfaces   []Interface         `json:"interfaces"`
 	Default      string              `json:"default,omitempty"` // DefaultAllow, DefaultDeny or empty
