@@ -42,8 +42,6 @@ func (h *history) verdict(policies map[policy.PolicyRef][]apis.Object, s subject
 		}
 		for _, c := range chunks {
 			switch c := c.(type) {
-			case *v1alpha1.PolicyEndpoint:
-				isolated = isolated || slices.Contains(c.Spec.PodIsolation, direction(p.direction))
 			case *v1alpha1.ClusterPolicyEndpoint:
 				tier, priority := c.Spec.Tier, c.Spec.Priority
 				for _, r := range [2][]v1alpha1.ClusterEndpointInfo{c.Spec.Ingress, c.Spec.Egress}[p.direction] {
@@ -61,9 +59,10 @@ func (h *history) verdict(policies map[policy.PolicyRef][]apis.Object, s subject
 				}
 			}
 		}
-		if !isolates(chunks, p.direction) {
+		if ref.Namespace == "" || !slices.Contains(h.types(ref, chunks), direction(p.direction)) {
 			continue // its rules do not count for the direction (D11)
 		}
+		isolated = true
 		for _, c := range chunks {
 			if c, ok := c.(*v1alpha1.PolicyEndpoint); ok {
 				for _, r := range [2][]v1alpha1.EndpointInfo{c.Spec.Ingress, c.Spec.Egress}[p.direction] {
@@ -92,11 +91,29 @@ func direction(d policy.Direction) networkingv1.PolicyType {
 	return [2]networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}[d]
 }
 
-func isolates(chunks []apis.Object, d policy.Direction) bool {
-	return slices.ContainsFunc(chunks, func(o apis.Object) bool {
-		c, ok := o.(*v1alpha1.PolicyEndpoint)
-		return ok && slices.Contains(c.Spec.PodIsolation, direction(d))
-	})
+// types are the directions that a policy isolates, by its endpoints objects, by its own object, or by default.
+func (h *history) types(ref policy.PolicyRef, chunks []apis.Object) (types []networkingv1.PolicyType) {
+	rules := 0 // for egress
+	for _, o := range chunks {
+		c := o.(*v1alpha1.PolicyEndpoint)
+		types, rules = append(types, c.Spec.PodIsolation...), rules+len(c.Spec.Egress)
+	}
+	if len(types) > 0 {
+		return types
+	}
+	switch o := h.object(ref).(type) {
+	case *networkingv1.NetworkPolicy:
+		types, rules = o.Spec.PolicyTypes, len(o.Spec.Egress)
+	case *v1alpha1.ApplicationNetworkPolicy:
+		types, rules = o.Spec.PolicyTypes, len(o.Spec.Egress)
+	}
+	switch {
+	case len(types) > 0:
+		return types
+	case rules > 0:
+		return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+	}
+	return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 }
 
 // matches judges one rule. One that is malformed lets nothing through.

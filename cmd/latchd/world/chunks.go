@@ -16,6 +16,7 @@ type chunk struct {
 	name     string
 	isolates [2]bool
 	rules    [2][]policy.Rule
+	egress   bool // it has rules for egress, though they may be malformed
 	cluster  [2][]policy.ClusterRule
 	rank     rank      // of cluster
 	selector *selector // the copy that may be out of date, nil if it does not parse

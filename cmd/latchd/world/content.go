@@ -67,9 +67,6 @@ func (p *policyState) build(version uint64) *content {
 		return c
 	}
 	c.policy.Ref = p.ref
-	if c.pending {
-		c.policy.Isolates = p.own.pending
-	}
 	for _, d := range policy.Directions {
 		lists := make([]*[]policy.Rule, 0, len(chunks))
 		for _, k := range chunks {
@@ -78,7 +75,20 @@ func (p *policyState) build(version uint64) *content {
 		}
 		c.policy.Rules[d] = union(lists, len(p.leaving) > 0, ruleKey)
 	}
+	if c.policy.Isolates == ([2]bool{}) {
+		c.policy.Isolates = p.isolatesByDefault(chunks)
+	}
 	return c
+}
+
+// isolatesByDefault are the directions that a policy isolates while no endpoints object names any: there is none, or
+// the policy has no types, which the controller hands on as it is. Without the policy's own object they are the
+// API's default for the rules that there are.
+func (p *policyState) isolatesByDefault(chunks []*chunk) [2]bool {
+	if p.own.ref == p.ref {
+		return p.own.isolates
+	}
+	return [2]bool{policy.Ingress: true, policy.Egress: slices.ContainsFunc(chunks, func(k *chunk) bool { return k.egress })}
 }
 
 // buildCluster ranks rules as the endpoints object that they are in does, not as the policy's own object, which
@@ -91,7 +101,7 @@ func (p *policyState) buildCluster(c *content, chunks []*chunk) {
 	if c.pending {
 		denies := &chunk{rank: p.own.rank}
 		for _, d := range policy.Directions {
-			if p.own.pending[d] {
+			if p.own.isolates[d] {
 				denies.cluster[d] = denyAll()
 			}
 		}

@@ -60,6 +60,7 @@ func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Option
 	out.isolates, c.problems = isolation2(o.Spec.PodIsolation, c.object, "spec.podIsolation", c.problems)
 	out.rules[policy.Ingress] = c.rules("spec.ingress", o.Spec.Ingress)
 	out.rules[policy.Egress] = c.rules("spec.egress", o.Spec.Egress)
+	out.egress = len(o.Spec.Egress) > 0
 	var err error
 	if out.selector, err = podSelector(o.Spec.PodSelector); err != nil {
 		c.report("spec.podSelector", "%v", err)

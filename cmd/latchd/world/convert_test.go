@@ -218,6 +218,41 @@ func TestIsolationDecides(t *testing.T) {
 	}
 }
 
+// TestIsolationByDefault closes what a policy without types isolates by the API: the controller hands on that there
+// are none.
+func TestIsolationByDefault(t *testing.T) {
+	const outside = "E:203.0.113.9 TCP/80"
+	egress := makeANP("p", "app=a", "")
+	egress.Spec.Egress = []struct{}{{}}
+	owned := ofPolicy(apis.KindApplicationNetworkPolicy, "p")
+	for _, tt := range []struct {
+		name   string
+		object apis.Object
+		chunk  *v1alpha1.PolicyEndpoint
+		out    string
+	}{
+		{"ingress rules", makeANP("p", "app=a", ""), makePE("x", "", owned, in("10.0.1.11")), "A"},
+		{"egress rules", egress, makePE("x", "", owned, out("10.9.0.1")), "D"},
+		{"egress rules that match nothing", egress, makePE("x", "", owned), "D"},
+		{"no rules", makeANP("p", "app=a", ""), makePE("x", "", owned), "A"},
+		{"its own object is not known, ingress rules", nil, makePE("x", "", owned, copySelector("app=a"), in("10.0.1.11")), "A"},
+		{"its own object is not known, egress rules that match nothing", nil, makePE("x", "", owned, copySelector("app=a"), out("10.9.0.1/99")), "D"},
+		{"its own object is not known, egress rules", nil, makePE("x", "", owned, copySelector("app=a"), out("10.9.0.1")), "D"},
+	} {
+		s := newStage(t)
+		s.Synced()
+		if tt.object != nil {
+			s.Upsert(tt.object)
+		}
+		s.Upsert(tt.chunk)
+		s.want(tt.name, "app=a", stranger, "create=D running=D")
+		s.want(tt.name, "app=a", outside, "create="+tt.out+" running="+tt.out)
+		s.Upsert(makePE("y", "E", owned)) // one object that says it decides
+		s.want(tt.name+", then types", "app=a", stranger, "create=A running=A")
+		s.want(tt.name+", then types", "app=a", outside, "create=D running=D")
+	}
+}
+
 // TestMode is the default of pods that no policy selects, and D9.
 func TestMode(t *testing.T) {
 	s := newStage(t, func(o *Options) { o.Mode = Strict })

@@ -21,11 +21,12 @@
 //
 // # Rules
 //
-// All endpoints objects of one policy are one policy: union of rules and of podIsolation. Each object is
-// converted once, when it changes, and shared by all identifiers. What is malformed is reported and left
-// out as a whole rule, which is closed, as rules only allow. In a cluster policy it is not always: there
-// a Deny rule with malformed ports denies all ports, an unknown action is Deny, and of an unknown tier
-// only the Deny rules count, in the Admin tier. A malformed address can only be reported.
+// All endpoints objects of one policy are one policy: union of rules and of podIsolation, or of none the
+// policy's types and their default (D11). Each object is converted once, when it changes, and shared by
+// all identifiers. What is malformed is reported and left out as a whole rule, which is closed, as rules
+// only allow. In a cluster policy it is not always: there a Deny rule with malformed ports denies all
+// ports, an unknown action is Deny, and of an unknown tier only the Deny rules count, in the Admin tier.
+// A malformed address can only be reported.
 //
 // # Time
 //

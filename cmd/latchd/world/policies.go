@@ -36,7 +36,7 @@ type policyState struct {
 type ownPolicy struct {
 	ref      policy.PolicyRef
 	selector *selector
-	pending  [2]bool // directions to close while there are no endpoints objects
+	isolates [2]bool // by its types, or their default; of a cluster policy the directions with Deny rules
 	rank     rank    // of a cluster policy
 	problems []apis.Problem
 }
@@ -61,10 +61,10 @@ func namespacedPolicy(ref policy.PolicyRef, s *metav1.LabelSelector, types []net
 	out := ownPolicy{ref: ref}
 	out.setSelector(podSelector(s))
 	if len(types) == 0 { // the API's default
-		out.pending = [2]bool{policy.Ingress: true, policy.Egress: egressRules}
+		out.isolates = [2]bool{policy.Ingress: true, policy.Egress: egressRules}
 		return out
 	}
-	out.pending, out.problems = isolation2(types, refString(ref), "spec.policyTypes", out.problems)
+	out.isolates, out.problems = isolation2(types, refString(ref), "spec.policyTypes", out.problems)
 	return out
 }
 
@@ -75,7 +75,7 @@ func ofClusterNetworkPolicy(o *v1alpha1.ClusterNetworkPolicy) ownPolicy {
 	}
 	out.setSelector(subjectSelector(&o.Spec.Subject))
 	denies := func(r v1alpha1.ClusterPolicyRule) bool { return r.Action == v1alpha1.ActionDeny }
-	out.pending = [2]bool{
+	out.isolates = [2]bool{
 		policy.Ingress: slices.ContainsFunc(o.Spec.Ingress, denies),
 		policy.Egress:  slices.ContainsFunc(o.Spec.Egress, denies),
 	}
@@ -150,7 +150,7 @@ func (b *batch) upsertPolicy(own ownPolicy) {
 }
 
 func (o *ownPolicy) equal(n *ownPolicy) bool {
-	return o.selector.equal(n.selector) && o.pending == n.pending && o.rank == n.rank && slices.Equal(o.problems, n.problems)
+	return o.selector.equal(n.selector) && o.isolates == n.isolates && o.rank == n.rank && slices.Equal(o.problems, n.problems)
 }
 
 // deletePolicy notes that a policy's own object is gone.
