@@ -3,6 +3,7 @@ package view
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -88,7 +89,8 @@ type Query struct {
 
 type end struct {
 	Endpoint
-	pod *Pod
+	pod   *Pod
+	named bool // of the addresses that are this node's to the programs, by which a pod reaches it
 }
 
 // Explain asks what the node does with a new flow, by the kernel's rules.
@@ -180,7 +182,7 @@ func (n *Node) candidates(pods []Pod, name string) ([]end, error) {
 		}
 		known = true
 		for _, a := range p.Addrs() {
-			ends = append(ends, end{Endpoint{Pod: name, Address: a}, p})
+			ends = append(ends, end{Endpoint: Endpoint{Pod: name, Address: a}, pod: p})
 		}
 	}
 	switch {
@@ -195,7 +197,7 @@ func (n *Node) candidates(pods []Pod, name string) ([]end, error) {
 func (n *Node) byAddress(pods []Pod, a netip.Addr) ([]end, error) {
 	for i := range pods {
 		if slices.Contains(pods[i].Addrs(), a) {
-			return []end{{Endpoint{Pod: pods[i].Key(), Address: a}, &pods[i]}}, nil
+			return []end{{Endpoint: Endpoint{Pod: pods[i].Key(), Address: a}, pod: &pods[i]}}, nil
 		}
 	}
 	e := end{Endpoint: Endpoint{Address: a}}
@@ -208,8 +210,23 @@ func (n *Node) byAddress(pods []Pod, a netip.Addr) ([]end, error) {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, fmt.Errorf("look up node address: %w", err)
 	}
-	e.Node = err == nil
-	return []end{e}, nil
+	e.named = err == nil
+	own, err := isOwn(a)
+	e.Node = e.named || own
+	return []end{e}, err
+}
+
+// isOwn tells whether an address is on an interface of the caller's network namespace: what the node itself sends
+// is known by where it comes from, whatever address it bears.
+func isOwn(a netip.Addr) (bool, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	return slices.ContainsFunc(all, func(on net.Addr) bool {
+		p, err := netip.ParsePrefix(on.String())
+		return err == nil && p.Addr().Unmap() == a
+	}), nil
 }
 
 // judge gives the verdict of one end's rules on the other end.
@@ -245,7 +262,7 @@ func (n *Node) judge(own, other end, d policy.Direction, port Port) (Judged, err
 	j.Considered = c.considered(d, other.Address, port)
 	j.NoMatch = noMatch(own.pod.Policies, j)
 	judgeToNode := k.node.At(0).Flags&bpf.NodeJudgeToNode != 0
-	if !other.Node || j.Verdict != policy.Deny.String() || judgeToNode {
+	if !other.named || j.Verdict != policy.Deny.String() || judgeToNode {
 		return j, nil
 	}
 	passes, note, err := toNode(other.Address, port)

@@ -112,6 +112,8 @@ func TestExplain(t *testing.T) {
 		{"from outside", "198.51.100.7", "t1/" + b.Name, "4000/UDP", 0, "deny", "remote", "policy t1/db (isolates)"},
 		{"out of an isolated pod", "t1/" + b.Name, "198.51.100.7", "53/UDP", 0, "deny", "policy t1/db (isolates)", "remote"},
 		{"from the node", testenv.NodeAddr4, "t1/" + b.Name, "22/TCP", 0, "allow", "remote", "node"},
+		{"from an address of the node that nobody named", testenv.NodeAddr6, "t1/" + b.Name, "22/TCP", 0, "allow", "remote", "node"},
+		{"to an address of the node that nobody named", "t1/" + b.Name, testenv.NodeAddr6, "22/TCP", 0, "deny", "policy t1/db (isolates)", "remote"},
 		{"to a socket of the node", "t1/" + b.Name, testenv.NodeAddr4, "22/TCP", 0, "allow", "node", "remote"},
 		{"to a socket of the node for both families", "t1/" + b.Name, testenv.NodeAddr4, "24/TCP", 0, "allow", "node", "remote"},
 		{"to a socket of the node at another address", "t1/" + b.Name, testenv.NodeAddr4, "25/TCP", 0, "deny", "policy t1/db (isolates)", "remote"},
