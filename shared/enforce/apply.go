@@ -188,7 +188,7 @@ func (a *application) bind(context.Context) error {
 			}
 		}
 		m.Slot = a.slotOf(m)
-		m.Created = m.Slot == a.rec.Create.Slot && m.Slot != a.rec.Running.Slot
+		m.Rules = a.rulesOf(m)
 		for _, in := range m.Interfaces {
 			if m.lost[in.Ifindex] {
 				continue

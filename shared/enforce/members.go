@@ -62,7 +62,9 @@ func (a *application) bound(b state.Attachment) (*member, error) {
 	}
 	m := &member{Attachment: b, recorded: known, bind: true}
 	m.Identifier, m.Default, m.Slot = a.req.Identifier, a.req.Default, known.Slot
-	m.Created = known.Created && known.Identifier == m.Identifier
+	if known.Identifier == m.Identifier {
+		m.Rules = known.Rules
+	}
 	m.CreatedAt = known.CreatedAt
 	if m.CreatedAt.IsZero() {
 		m.CreatedAt = time.Now()
@@ -129,8 +131,8 @@ func (a *application) hasSuccessor(m *member, in state.Interface) (bool, error) 
 }
 
 // slotOf is the slot of a member: a new pod gets Create, a running one stays where it was, followed
-// to the slot that took its place. What its record says of that is true also when the identifier's could
-// not be written; records of early builds tell by the number of the slot alone.
+// to the slot that took its place. Which of the two it has is told by its own record, which holds whatever
+// could not be written besides. Records of early builds tell by the number of the slot.
 func (a *application) slotOf(m *member) uint32 {
 	switch {
 	case m.Default == "allow":
@@ -139,12 +141,23 @@ func (a *application) slotOf(m *member) uint32 {
 		return bpf.SlotDefaultDeny
 	case m.bind && m.Phase == state.PhaseIntent && m.Adopted:
 		return a.rec.Running.Slot
-	case m.bind && m.Phase == state.PhaseIntent:
+	case m.bind && m.Phase == state.PhaseIntent, m.Rules == state.RulesCreate:
 		return a.rec.Create.Slot
-	case m.Created || m.Slot == a.rec.Create.Slot || (m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot):
+	case m.Rules == "" && m.Slot == a.old.Create.Slot && a.old.Create.Slot != a.old.Running.Slot:
 		return a.rec.Create.Slot
 	}
 	return a.rec.Running.Slot
+}
+
+// rulesOf tells which of the identifier's rules a member has in its slot.
+func (a *application) rulesOf(m *member) string {
+	switch {
+	case m.Default != "":
+		return ""
+	case m.Slot == a.rec.Running.Slot: // also when all have the same
+		return state.RulesRunning
+	}
+	return state.RulesCreate
 }
 
 // clone copies what Apply changes.

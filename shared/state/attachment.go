@@ -25,6 +25,13 @@ const (
 	DefaultDeny  = "deny"
 )
 
+// Rules of an identifier: those for pods being created, and those for running ones, which are the same most of
+// the time.
+const (
+	RulesCreate  = "create"
+	RulesRunning = "running"
+)
+
 // Attachment is a container id and interface name, and what is enforced for them.
 type Attachment struct {
 	Network      string              `json:"network,omitempty"` // name of the CNI network: GC lists what is valid per network
@@ -37,7 +44,7 @@ type Attachment struct {
 	Identifier   identity.Identifier `json:"identifier,omitempty"` // of the pod's name when bound to a default
 	Phase        Phase               `json:"phase"`
 	Slot         uint32              `json:"slot"`
-	Created      bool                `json:"created,omitempty"` // the slot is that for pods being created, and running ones have another
+	Rules        string              `json:"rules,omitempty"` // which of the identifier's it has: RulesCreate or RulesRunning; empty in records of early builds
 	CreatedAt    time.Time           `json:"createdAt"`
 	Interfaces   []Interface         `json:"interfaces"`
 	Default      string              `json:"default,omitempty"` // DefaultAllow, DefaultDeny or empty
