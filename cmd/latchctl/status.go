@@ -31,7 +31,8 @@ taken over, so that it runs without policy. Of the last two the reasons follow, 
 is when a pinned object is missing.
 
 A policy is pending when what it allows is not known, and settling when it has changed and may not be complete:
-running pods wait for the rest of it, for half a second after its last change and 5 seconds at most.
+running pods wait for the rest of it, for half a second after its last change and 5 seconds at most. While rules
+of a pending policy are in force since before latchd started again, all others settle with it.
 
 A direction is isolated when a policy isolates the pod there; else it is open, or closed in strict mode.
 

@@ -30,7 +30,7 @@ type Desired struct {
 
 	Policies []policy.PolicyRef // that select the identifier, sorted
 	Pending  []policy.PolicyRef // of these, the ones without endpoints objects
-	Settling []policy.PolicyRef // of these, the ones that a quiet time is waited for
+	Settling []policy.PolicyRef // of these, the ones that running pods wait for: a quiet time is to pass, or they are held
 	Problems []apis.Problem     // with these policies
 }
 
@@ -64,6 +64,9 @@ func (w *World) Desired(id identity.Identifier) (Desired, bool) {
 			_, under := i.under[p]
 			running = addRunning(&d.Running, running, c, i, under)
 		}
+	}
+	if d.HoldRunning { // others wait with it
+		d.Settling = slices.DeleteFunc(slices.Clone(d.Policies), func(ref policy.PolicyRef) bool { return slices.Contains(d.Pending, ref) })
 	}
 	for _, dir := range policy.Directions {
 		d.RunningAt = earlier(d.RunningAt, i.isolation[dir].due)

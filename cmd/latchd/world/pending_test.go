@@ -1,6 +1,7 @@
 package world
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -122,6 +123,23 @@ func TestPendingAfterRestart(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestHeldIsTold does not say of other policies that they are in force for what runs while it is held.
+func TestHeldIsTold(t *testing.T) {
+	p := policy.PolicyRef{Kind: apis.KindNetworkPolicy, Namespace: "t1", Name: "p"}
+	s := newStage(t)
+	s.Upsert(makeNP("p", "app=a", "I"), makeNP("q", "app=a", "E"), makePE("q-1", "E", ofPolicy(apis.KindNetworkPolicy, "q")))
+	s.Synced()
+	s.Adopt(idOf("app=a"), "t1", labelsOf("app=a"), Earlier{Policies: []policy.PolicyRef{p}})
+	q := policy.PolicyRef{Kind: apis.KindNetworkPolicy, Namespace: "t1", Name: "q"}
+	for _, held := range []bool{true, false} {
+		d := s.desired("app=a")
+		if waits := slices.Equal(d.Settling, []policy.PolicyRef{q}); d.HoldRunning != held || waits != held {
+			t.Errorf("held %v, settling %v", d.HoldRunning, d.Settling)
+		}
+		s.Upsert(makePE("x", "I"))
 	}
 }
 
