@@ -18,6 +18,8 @@ type emptier struct {
 	running bool
 	now     *emptying   // is worked on
 	waiting []*emptying // the last one takes what comes
+
+	kept kept
 }
 
 // emptying are slots that are given back together.
@@ -171,23 +173,33 @@ func (e *Enforcer) empty(b *emptying) []uint32 {
 
 // release empties slots that no packet can be at. They have an owner still.
 func (e *Enforcer) release(o *objects, slots []uint32) error {
+	return errors.Join(inParallel(slots, func(slot uint32) error {
+		atomic.StoreUint32(&o.slots.At(int(slot)).Flags, bpf.SlotUsed)
+		o.setSlotHash(slot, [32]byte{})
+		e.forget(slot)
+		if e.keep(slot) {
+			return o.tables.Reset(slot)
+		}
+		return o.tables.Clear(slot)
+	}), e.freeCounters(o, slots))
+}
+
+// inParallel does something with slots that waits for readers of the kernel, for some at the same time.
+func inParallel(slots []uint32, do func(uint32) error) error {
 	errs := make([]error, len(slots))
 	places := make(chan struct{}, emptiedTogether)
 	var wg sync.WaitGroup
 	for i, slot := range slots {
 		places <- struct{}{}
 		wg.Go(func() {
-			atomic.StoreUint32(&o.slots.At(int(slot)).Flags, bpf.SlotUsed)
-			o.setSlotHash(slot, [32]byte{})
-			e.forget(slot)
-			if err := o.tables.Clear(slot); err != nil {
-				errs[i] = fmt.Errorf("free slot %d: %w", slot, err)
+			if err := do(slot); err != nil {
+				errs[i] = fmt.Errorf("empty slot %d: %w", slot, err)
 			}
 			<-places
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, e.freeCounters(o, slots))...)
+	return errors.Join(errs...)
 }
 
 // disown lets others have a slot that is empty.

@@ -10,6 +10,7 @@ import (
 	"github.com/latch-cni/latch/shared/identity"
 	"github.com/latch-cni/latch/shared/lock"
 	"github.com/latch-cni/latch/shared/state"
+	"github.com/latch-cni/latch/shared/testenv"
 )
 
 // slowReaders has every wait for readers last until it is told to end, and counts them.
@@ -151,4 +152,64 @@ func (g *ground) change(held *lock.Held, id identity.Identifier, port uint16) er
 		err = fmt.Errorf("slot %d is %+v and holds %+v", r.Create.Slot, s, found.Rules)
 	}
 	return err
+}
+
+// Free slots keep maps for who fills them next, for a moment: nothing is held when rules stop to change, when the
+// watcher ends, or when it was killed and the next one starts.
+func TestFreeSlotsKeepMapsForAMoment(t *testing.T) {
+	g := newGround(t)
+	g.e.cfg.FreeLater = true
+	withMaps := func() (free, used int) {
+		for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
+			switch has := g.e.objects.tables.HasMaps(slot); {
+			case has && g.e.objects.isFree(slot):
+				free++
+			case has:
+				used++
+			}
+		}
+		return free, used
+	}
+	want := func(what string, free int) {
+		t.Helper()
+		g.e.emptier.wait()
+		if gotFree, used := withMaps(); gotFree != free || used != 1 {
+			t.Errorf("%s: %d free slots have maps, %d used ones, want %d and 1", what, gotFree, used, free)
+		}
+	}
+	change := func(port uint16) { g.apply(Request{Identifier: idA, Create: allowPorts(port)}) }
+	for port := range uint16(9) {
+		change(1 + port)
+		g.e.emptier.wait()
+	}
+	want("changes", 1)
+	testenv.Eventually(t, keepFor+5*time.Second, func() error {
+		if free, _ := withMaps(); free > 0 {
+			return fmt.Errorf("%d free slots have maps", free)
+		}
+		return nil
+	})
+
+	killed := g.e
+	killed.emptier.kept.purging.Lock()
+	defer killed.emptier.kept.purging.Unlock()
+	change(100)
+	want("another change", 1)
+	g.cfg.FreeLater = true
+	g.open()
+	if got := len(g.e.emptier.kept.slots); got != 1 {
+		t.Errorf("found %d free slots with maps, want 1", got)
+	}
+	g.e.purge()
+	want("what a killed watcher has left", 0)
+
+	change(101)
+	want("one more", 1)
+	if err := g.e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.e = killed
+	want("the watcher has ended", 0)
+	g.forget(idA)
+	g.wantNothingLeft()
 }

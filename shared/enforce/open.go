@@ -37,7 +37,8 @@ type Config struct {
 	// more of the pinned objects than Check, Remove and an Apply without rules take, and can do no more.
 	BindOnly bool
 
-	// FreeLater has Apply not wait until slots are empty that it has moved all pods away from.
+	// FreeLater has Apply not wait until slots are empty that it has moved all pods away from. For a moment they keep
+	// small maps, so that who fills them next need not wait either.
 	FreeLater bool
 
 	// FreeCounters is called when the counters of slots are to be deleted, and calls drop to have it
@@ -149,6 +150,9 @@ func (e *Enforcer) Lock(ctx context.Context, ids ...identity.Identifier) (*lock.
 // Close closes the objects. Pins, attached programs and records stay: enforcement goes on.
 func (e *Enforcer) Close() error {
 	e.emptier.wait()
+	e.purge()
+	e.emptier.kept.purging.Lock()
+	defer e.emptier.kept.purging.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.keepLinks(nil)
@@ -179,6 +183,7 @@ func (e *Enforcer) reopen(ctx context.Context) error {
 	clear(e.freed)
 	e.opened = time.Now()
 	e.cacheMu.Unlock()
+	e.keepFound(o)
 	return nil
 }
 

@@ -94,12 +94,13 @@ func (e *Enforcer) takeFree(ctx context.Context, o *objects, id [16]byte) (uint3
 	}
 	defer held.Release()
 	for slot := uint32(bpf.FirstSlot); slot < bpf.MaxSlots; slot++ {
-		s := o.slots.At(int(slot))
-		if atomic.LoadUint32(&s.Flags) != 0 || s.Identifier != [16]byte{} { // with an owner, only its flags were lost
+		if !o.isFree(slot) {
 			continue
 		}
+		s := o.slots.At(int(slot))
 		s.Identifier = id
 		atomic.StoreUint32(&s.Flags, bpf.SlotUsed)
+		e.emptier.kept.taken(slot)
 		return slot, nil
 	}
 	return 0, fmt.Errorf("%w: all %d are taken", ErrNoSlot, bpf.MaxSlots)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/latch-cni/latch/bpf"
@@ -67,7 +68,107 @@ func TestFillAndReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		sameRules(t, want, got.Rules)
+		nothingElse(t, tables, 7, got)
+		if round%2 == 0 { // else what is there stays, as of a writer that was killed
+			if err := tables.Reset(7); err != nil {
+				t.Fatal(err)
+			}
+			nothingElse(t, tables, 7, &Content{Rules: &policy.Rules{}})
+		}
 	}
+}
+
+// nothingElse requires that the maps of a slot hold what is to be found in them, and nothing that a later update
+// would bring to light.
+func nothingElse(t *testing.T, tables *Tables, slot uint32, c *Content) {
+	t.Helper()
+	want := c.sizes()
+	for _, d := range policy.Directions {
+		for _, f := range families {
+			for _, st := range []store{inHash, inTrie} {
+				if n := count(t, tables.outer[d][f][st], slot); n != want[d][f][st] {
+					t.Errorf("%v %v %v: %d elements in the map, want %d", d, f, st, n, want[d][f][st])
+				}
+			}
+		}
+	}
+}
+
+// count counts the elements of an inner map; none is as good as an empty one.
+func count(t *testing.T, outer *ebpf.Map, slot uint32) (n int) {
+	t.Helper()
+	m, err := inner(outer, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m == nil {
+		return 0
+	}
+	defer m.Close()
+	key, err := m.NextKeyBytes(nil)
+	for ; key != nil && err == nil; key, err = m.NextKeyBytes(key) {
+		n++
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A slot that is given back keeps its small maps, and rules of about the same size get them: nobody waits for
+// readers to put others in their place.
+func TestSmallMapsAreUsedAgain(t *testing.T) {
+	tables := newTables(t)
+	ports := func(n, sets int) *policy.Rules {
+		r := manyPeers(n)
+		for i := range sets {
+			r.Entries[policy.Ingress][i].Ports = manyPorts(20 + i)
+		}
+		return r
+	}
+	var last []uint32
+	for _, step := range []struct {
+		what  string
+		rules *policy.Rules
+		same  bool
+	}{
+		{"first", ports(20, 2), false},
+		{"as many", ports(20, 1), true},
+		{"some more", ports(28, 2), true},
+		{"many more, and port sets that do not fit", ports(200, 30), false},
+		{"fewer", ports(150, 20), true},
+		{"far fewer", ports(5, 1), false},
+		{"too many to be kept", ports(2000, 1), false},
+		{"as many of them", ports(2000, 1), false},
+	} {
+		if _, err := tables.Fill(3, step.rules); err != nil {
+			t.Fatal(err)
+		}
+		got, err := tables.Read(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameRules(t, step.rules, got.Rules)
+		ids := []uint32{mapID(t, tables.outer[policy.Ingress][v4][inHash], 3), mapID(t, tables.portsets, 3)}
+		if same := last != nil && ids[0] == last[0] && ids[1] == last[1]; same != step.same {
+			t.Errorf("%s: maps %v, before %v", step.what, ids, last)
+		}
+		last = ids
+		if err := tables.Reset(3); err != nil {
+			t.Fatal(err)
+		}
+		if got, err = tables.Read(3); err != nil || len(got.Rules.Entries[policy.Ingress]) > 0 {
+			t.Errorf("%s: a slot that was reset holds rules (%v)", step.what, err)
+		}
+	}
+}
+
+func mapID(t *testing.T, outer *ebpf.Map, slot uint32) (id uint32) {
+	t.Helper()
+	if err := outer.Lookup(slot, &id); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // Rules are written by batches: none is lost at their ends, nor the port sets that they need.
@@ -116,6 +217,9 @@ func TestUpdateEndsWhereFillWould(t *testing.T) {
 		}
 		u, err := tables.PlanUpdate(3, content, next)
 		if errors.Is(err, ErrRebuild) {
+			if err := tables.Reset(3); err != nil {
+				t.Fatal(err)
+			}
 			if content, err = tables.Fill(3, next); err != nil {
 				t.Fatal(err)
 			}
