@@ -278,16 +278,29 @@ func (d *daemon) tell(now, before state.Status) {
 	if now.Ready != before.Ready || (before.UpdatedAt.IsZero() && !now.Ready) {
 		d.log.Info("status", "ready", now.Ready, "message", now.Message)
 	}
-	for _, p := range now.Problems {
-		if !slices.Contains(before.Problems, p) {
-			d.log.Warn("problem", "object", p.Object, "field", p.Field, "message", p.Message)
+	for _, p := range missing(before.Problems, now.Problems) {
+		d.log.Warn("problem", "object", p.Object, "field", p.Field, "message", p.Message)
+	}
+	for _, p := range missing(now.Problems, before.Problems) {
+		d.log.Info("problem is gone", "object", p.Object, "field", p.Field, "message", p.Message)
+	}
+}
+
+// missing are those of some problems that are not among others. There may be one with every policy of a cluster.
+func missing(from, some []state.Problem) (out []state.Problem) {
+	if slices.Equal(from, some) {
+		return nil
+	}
+	has := make(map[state.Problem]struct{}, len(from))
+	for _, p := range from {
+		has[p] = struct{}{}
+	}
+	for _, p := range some {
+		if _, ok := has[p]; !ok {
+			out = append(out, p)
 		}
 	}
-	for _, p := range before.Problems {
-		if !slices.Contains(now.Problems, p) {
-			d.log.Info("problem is gone", "object", p.Object, "field", p.Field, "message", p.Message)
-		}
-	}
+	return out
 }
 
 // whereOf names the place of a problem: file, line and object, as far as each is known.

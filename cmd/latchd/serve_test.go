@@ -1,15 +1,21 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/policydir"
 	"github.com/latch-cni/latch/cmd/latchd/world"
+	"github.com/latch-cni/latch/shared/state"
 )
 
 func TestWhereOf(t *testing.T) {
@@ -69,5 +75,29 @@ spec:
 		"a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[1].ports[0].port: 70000 is not in 0..65535"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// Problems that come and go are told once, and the loop that tells them keeps its pace when every policy of a large
+// cluster has one.
+func TestTellProblems(t *testing.T) {
+	const many = 60_000
+	status := func(from int) (st state.Status) {
+		st.UpdatedAt = time.Unix(1, 0)
+		for i := range many {
+			st.Problems = append(st.Problems, state.Problem{Object: fmt.Sprintf("NetworkPolicy t%d/p", from+i), Message: "has no endpoints objects"})
+		}
+		return st
+	}
+	var told bytes.Buffer
+	d := &daemon{log: slog.New(slog.NewTextHandler(&told, nil))}
+	began := time.Now()
+	d.tell(status(1), status(0))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if lines := strings.Split(strings.TrimSpace(told.String()), "\n"); len(lines) != 2 ||
+		!strings.Contains(lines[0], fmt.Sprintf(`msg=problem object="NetworkPolicy t%d/p"`, many)) || !strings.Contains(lines[1], `msg="problem is gone" object="NetworkPolicy t0/p"`) {
+		t.Errorf("told %.500s", told.String())
 	}
 }
