@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,28 +53,62 @@ func (s *Source) discover(ctx context.Context) {
 	}
 }
 
-// served asks which custom kinds the API server has.
+// served asks which custom kinds the API server has. One that it has in other versions only, as after an upgrade
+// of its CRD, is an error: its policies are there, and nobody here can read them.
 func (s *Source) served(ctx context.Context) (map[string]bool, error) {
 	bounded, cancel := context.WithTimeout(ctx, discoveryPatience)
 	defer cancel()
 	gv := v1alpha1.GroupVersion
-	answer := s.clients[gv].Get().AbsPath("/apis", gv.Group, gv.Version).Do(bounded)
+	served, err := s.resources(bounded, gv.Version)
+	if err != nil || !slices.ContainsFunc(s.kinds, func(k *kind) bool { return k.custom && !served[k.resource] }) {
+		return served, err
+	}
+	var group metav1.APIGroup
+	if err := s.ask(bounded, &group, gv.Group); err != nil {
+		return nil, err
+	}
+	for _, v := range group.Versions {
+		others, err := s.resources(bounded, v.Version)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range s.kinds {
+			if k.custom && others[k.resource] && !served[k.resource] {
+				return nil, fmt.Errorf("the API server has %s of %s in version %s, and not in %s, which this build knows", k.resource, gv.Group, v.Version, gv.Version)
+			}
+		}
+	}
+	return served, nil
+}
+
+// resources asks which kinds there are in a version of the custom group.
+func (s *Source) resources(ctx context.Context, version string) (map[string]bool, error) {
+	var list metav1.APIResourceList
+	if err := s.ask(ctx, &list, v1alpha1.GroupVersion.Group, version); err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, r := range list.APIResources {
+		there[r.Name] = true
+	}
+	return there, nil
+}
+
+// ask reads what the API server says about a group, or a version of it. Of what it does not have it says nothing.
+func (s *Source) ask(ctx context.Context, into any, path ...string) error {
+	name := strings.Join(path, "/")
+	answer := s.clients[v1alpha1.GroupVersion].Get().AbsPath(append([]string{"/apis"}, path...)...).Do(ctx)
 	if apierrors.IsNotFound(answer.Error()) {
-		return nil, nil
+		return nil
 	}
 	raw, err := answer.Raw()
 	if err := cmp.Or(answer.Error(), err); err != nil {
-		return nil, fmt.Errorf("ask for the kinds of %s: %w", gv, err)
+		return fmt.Errorf("ask for the kinds of %s: %w", name, err)
 	}
-	var list metav1.APIResourceList
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("read the kinds of %s: %w", gv, err)
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("read the kinds of %s: %w", name, err)
 	}
-	served := map[string]bool{}
-	for _, r := range list.APIResources {
-		served[r.Name] = true
-	}
-	return served, nil
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -25,6 +25,7 @@ type server struct {
 	objects  map[string]map[string]apis.Object // by resource and key
 	streams  map[chan []byte]string            // resource
 	served   map[string]bool                   // custom resources
+	later    []string                          // custom resources of version v1beta1
 	hang     map[string]chan struct{}          // resources that do not answer until it is closed
 	requests map[string]int                    // lists, streamed or not
 }
@@ -76,6 +77,8 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch {
+	case r.URL.Path == "/apis/networking.k8s.aws" || r.URL.Path == "/apis/networking.k8s.aws/v1beta1":
+		s.group(w, resource)
 	case missing:
 		http.NotFound(w, r)
 	case resource == "v1alpha1":
@@ -96,6 +99,24 @@ func (s *server) resources(w http.ResponseWriter) {
 	}
 	if len(list) == 0 {
 		w.WriteHeader(http.StatusNotFound)
+	}
+	s.write(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": list})
+}
+
+// group tells of the version that is not ours.
+func (s *server) group(w http.ResponseWriter, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.later) == 0 {
+		w.WriteHeader(http.StatusNotFound)
+	}
+	if what != "v1beta1" {
+		s.write(w, map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": what, "versions": []map[string]string{{"version": "v1beta1"}}})
+		return
+	}
+	var list []map[string]string
+	for _, r := range s.later {
+		list = append(list, map[string]string{"name": r})
 	}
 	s.write(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": list})
 }

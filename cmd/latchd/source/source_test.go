@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,26 @@ func TestKindsThatAppearAtOnceAreWaitedFor(t *testing.T) {
 			t.Errorf("synced %d times with %q, want once with all kinds", r.synced, r.complete)
 		}
 	})
+}
+
+// TestKindsOfAnotherVersionAreNotAbsent waits for kinds that there are, in a version that nobody here can read: to take
+// them for absent would be to take their policies out of force.
+func TestKindsOfAnotherVersionAreNotAbsent(t *testing.T) {
+	s, r := newServer(t, "policyendpoints", "clusterpolicyendpoints"), newRecorder()
+	s.later = []string{"policyendpoints", "clusternetworkpolicies"}
+	src := start(t, s, r, here...)
+	eventually(t, "the error", func() bool {
+		return slices.ContainsFunc(src.Status().Errors, func(e string) bool {
+			return strings.Contains(e, "clusternetworkpolicies") && strings.Contains(e, "v1beta1")
+		})
+	})
+	time.Sleep(src.progress.confirm + 2*confirmPause)
+	if r.isSynced() {
+		t.Error("synced without a kind that the server has")
+	}
+	s.serve(allCustom...)
+	eventually(t, "synced", r.isSynced)
+	eventually(t, "no error", func() bool { return len(src.Status().Errors) == 0 })
 }
 
 // TestHangingListHoldsSyncBack waits for a kind that is there, whatever the others do.
