@@ -72,7 +72,7 @@ func useClsact(i *Interface, h hook, s Side, prog *ebpf.Program, linkPin string,
 	if len(ahead) > 0 {
 		return fmt.Errorf("%w: %s runs before any filter", ErrConflict, ahead[0])
 	}
-	if err := addFilter(i, h, s, prog); err != nil {
+	if err := addFilter(i, h, filterName(s, linkPin), prog); err != nil {
 		return err
 	}
 	return EndLink(linkPin, i.ifindex)

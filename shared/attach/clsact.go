@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 
 	"github.com/cilium/ebpf"
@@ -16,8 +17,14 @@ const priority = 1
 
 var handles = [2]uint32{0x1a7c, 0x1a7d}
 
-// namePrefix starts the names of our filters; the side follows.
-const namePrefix = "latch_"
+// filterName is the name of our filter on one side: by that of the link's pin, which tells whose interface it is.
+// Filters of early builds tell the side only.
+func filterName(s Side, linkPin string) string {
+	if linkPin == "" {
+		return "latch_" + s.String()
+	}
+	return "latch_" + filepath.Base(linkPin)
+}
 
 // filter is a filter on a hook.
 type filter struct {
@@ -69,7 +76,7 @@ func list(i *Interface, h hook) ([]filter, error) {
 }
 
 // addFilter ends with one filter of ours, with this program, before all others.
-func addFilter(i *Interface, h hook, s Side, prog *ebpf.Program) error {
+func addFilter(i *Interface, h hook, name string, prog *ebpf.Program) error {
 	id, err := programID(prog)
 	if err != nil {
 		return err
@@ -88,15 +95,15 @@ func addFilter(i *Interface, h hook, s Side, prog *ebpf.Program) error {
 	var used uint32
 	switch {
 	case len(found) == 0: // nobody to be behind
-		return putFilter(i, h, s, prog, handles[0], unix.NLM_F_EXCL)
+		return putFilter(i, h, name, prog, handles[0], unix.NLM_F_EXCL)
 	case found[0].ours && found[0].prog == id:
 		used = found[0].handle
 	case found[0].ours: // in place, which keeps it first
 		used = found[0].handle
-		err = putFilter(i, h, s, prog, used, 0)
+		err = putFilter(i, h, name, prog, used, 0)
 	default: // the newest filter of a priority runs first
 		if used, err = freeHandle(i, h, found); err == nil {
-			err = putFilter(i, h, s, prog, used, unix.NLM_F_EXCL)
+			err = putFilter(i, h, name, prog, used, unix.NLM_F_EXCL)
 		}
 	}
 	if err != nil {
@@ -137,10 +144,10 @@ func freeHandle(i *Interface, h hook, found []filter) (uint32, error) {
 }
 
 // putFilter adds a filter, with NLM_F_EXCL only where there is none of this handle.
-func putFilter(i *Interface, h hook, s Side, prog *ebpf.Program, handle uint32, flags uint16) error {
+func putFilter(i *Interface, h hook, name string, prog *ebpf.Program, handle uint32, flags uint16) error {
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
 	options.AddRtAttr(nl.TCA_BPF_FD, nl.Uint32Attr(uint32(prog.FD())))
-	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(namePrefix+s.String()))
+	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(name))
 	options.AddRtAttr(nl.TCA_BPF_FLAGS, nl.Uint32Attr(nl.TCA_BPF_FLAG_ACT_DIRECT))
 	_, err := i.c.Do(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|flags, place(i.ifindex, h, priority, handle), kindBPF(), options)
 	runtime.KeepAlive(prog)

@@ -23,8 +23,8 @@ type Interface struct {
 
 // Open begins a conversation with an interface that was known by this index and name, in the network namespace
 // of the calling thread. Indexes are used again: when another interface has it by now, or none, the error
-// wraps ErrGone. One that was renamed is known by our links, of which linkPins are the pins. It makes no
-// request.
+// wraps ErrGone. One that was renamed is known by what we have put on it: links, of which linkPins are the pins,
+// or filters. It makes no request unless there is another name.
 func Open(ifindex int, name string, linkPins ...string) (*Interface, error) {
 	i, err := open(ifindex)
 	if err != nil {
@@ -32,7 +32,7 @@ func Open(ifindex int, name string, linkPins ...string) (*Interface, error) {
 	}
 	now, err := i.c.Name(ifindex)
 	if err == nil && now != name {
-		err = knownByLink(ifindex, linkPins)
+		err = i.known(linkPins)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("interface %s (index %d): %w", name, ifindex, asGone(err)), i.Close())

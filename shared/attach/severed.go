@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/latch-cni/latch/shared/pins"
 )
@@ -36,11 +37,23 @@ func deviceOf(linkPin string) (int, error) {
 	return -1, nil
 }
 
-// knownByLink returns ErrGone unless one of our links is attached to the interface: a link ends with its own.
-func knownByLink(ifindex int, linkPins []string) error {
+// known returns ErrGone unless a link or filter of ours that is named by one of the pins is attached to the
+// interface: they end with their own.
+func (i *Interface) known(linkPins []string) error {
 	for _, pin := range linkPins {
-		if device, err := deviceOf(pin); err != nil || device == ifindex {
+		if device, err := deviceOf(pin); err != nil || device == i.ifindex {
 			return err
+		}
+	}
+	for _, s := range Sides {
+		found, err := filters(i, s.hook())
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if f.ours && slices.ContainsFunc(linkPins, func(pin string) bool { return f.name == filterName(s, pin) }) {
+				return nil
+			}
 		}
 	}
 	return fmt.Errorf("%w: another one has its index", ErrGone)

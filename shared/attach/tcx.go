@@ -102,7 +102,7 @@ func addLink(i *Interface, h hook, s Side, prog *ebpf.Program, pin string) error
 	}
 	// A program cannot be on one hook twice, so the link must leave before it comes to the front. A
 	// filter stands in for it; useTCX removes it.
-	if err := addFilter(i, h, s, prog); err != nil {
+	if err := addFilter(i, h, filterName(s, pin), prog); err != nil {
 		return fmt.Errorf("%w: behind %s, and nothing can stand in for the link: %w", ErrConflict, ahead[0], err)
 	}
 	if err := l.Detach(); err != nil {

@@ -73,6 +73,21 @@ func (e *Enforcer) hooks(in state.Interface) (*attach.Interface, error) {
 	return attach.Open(in.Ifindex, in.Name, e.linkPin(in, attach.ToPod), e.linkPin(in, attach.FromPod))
 }
 
+// Gone tells whether all interfaces of an attachment are no more. When the kernel does not say, they are taken to be
+// there.
+func (e *Enforcer) Gone(a state.Attachment) bool {
+	for _, in := range a.Interfaces {
+		hooks, err := e.hooks(in)
+		if err == nil {
+			_ = hooks.Close()
+		}
+		if !errors.Is(err, attach.ErrGone) {
+			return false
+		}
+	}
+	return true
+}
+
 // linkPin is where the tcx link of one side of an interface is pinned.
 func (e *Enforcer) linkPin(in state.Interface, side attach.Side) string {
 	return e.pins.Link(in.PodID, side.String())

@@ -193,6 +193,18 @@ func inEachMode(t *testing.T, test func(*testing.T, *ground)) {
 	}
 }
 
+// wantGone requires that the attachment's interface is found to be no more, or to be there.
+func (g *ground) wantGone(want bool) {
+	g.t.Helper()
+	g.do(func() error {
+		a, err := g.e.store.ReadAttachment("c1", "eth0")
+		if got := g.e.Gone(a); err == nil && got != want {
+			g.t.Errorf("interface is gone: %v, want %v", got, want)
+		}
+		return err
+	})
+}
+
 func (g *ground) renameHost(name string) {
 	g.t.Helper()
 	g.do(func() error {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/latch-cni/latch/shared/identity"
-	"github.com/latch-cni/latch/shared/state"
 )
 
 // goneGrace is how long an attachment whose interface is gone waits for its DEL before the audit
@@ -43,7 +41,7 @@ func (r *Reconciler) AuditOnce(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if gone(a) && time.Since(a.CreatedAt).Abs() > goneGrace {
+		if r.enforcer.Gone(a) && time.Since(a.CreatedAt).Abs() > goneGrace {
 			r.log.Info("interface is gone and no DEL came, removing", "container", a.ContainerID, "pod", a.PodNamespace+"/"+a.PodName)
 			errs = append(errs, r.enforcer.Remove(ctx, a.ContainerID, a.IfName))
 			r.diverged("attachment without interface")
@@ -110,20 +108,4 @@ func (r *Reconciler) verifyAll(ids map[identity.Identifier]bool) {
 	for id := range ids {
 		r.enqueue(id)
 	}
-}
-
-// gone tells whether all interfaces of an attachment are no more: no interface has the index, or one
-// with another name has it now. When the kernel does not say, they are taken to be there.
-func gone(a state.Attachment) bool {
-	for _, in := range a.Interfaces {
-		link, err := netlink.LinkByIndex(in.Ifindex)
-		var none netlink.LinkNotFoundError
-		if err != nil && !errors.As(err, &none) {
-			return false
-		}
-		if err == nil && link.Attrs().Name == in.Name {
-			return false
-		}
-	}
-	return true
 }
