@@ -53,6 +53,7 @@ func TestStaleRecordLeavesInterfacesOfOthersAlone(t *testing.T) {
 				return nil
 			})
 		}
+		g.wantGone(true)
 		r := g.apply(Request{Identifier: idA, Create: req.Create, Verify: true})
 		wantFree("verified")
 		if len(r.Gone) != 1 || len(r.Repaired) > 0 {
@@ -169,8 +170,13 @@ func TestRenamedInterfaceIsNeverOpen(t *testing.T) {
 		g.apply(Request{Identifier: idA, Create: openRules(), Bind: []state.Attachment{attachment(g.iface)}})
 		g.renameHost("lt1")
 		for _, verify := range []bool{false, true} {
-			g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: verify})
+			r := g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Verify: verify})
 			g.wantVerdicts("policy has changed", true, false)
+			if len(r.Gone) > 0 || len(r.Repaired) > 0 {
+				t.Errorf("verified %v: gone %v, repaired %v", verify, r.Gone, r.Repaired)
+			}
+			g.do(func() error { return g.e.Check(ctx, "c1", "eth0") })
+			g.wantGone(false)
 			g.apply(Request{Identifier: idA, Create: manyPeers(3000), Verify: verify}) // in another slot
 			g.wantVerdicts("policy has changed much", false, false)
 		}
