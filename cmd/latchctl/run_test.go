@@ -229,6 +229,18 @@ func TestWhatIsNotInForceShows(t *testing.T) {
 	}
 }
 
+// What the kernel does is shown though what latchd says cannot be read.
+func TestStatusWithoutAWordOfLatchd(t *testing.T) {
+	n := newNode(t)
+	if err := os.WriteFile(filepath.Join(n.cfg.StateDir, "status.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := n.run("status")
+	if code != exitError || !strings.Contains(out, "enforced") || !strings.Contains(errOut, "status.json") {
+		t.Errorf("exit code %d, output:\n%s%s", code, out, errOut)
+	}
+}
+
 // A script that asks a node without Latch must not be told that all is well.
 func TestCheckWithoutLatch(t *testing.T) {
 	for _, output := range []string{"table", "json"} {
@@ -245,6 +257,9 @@ func TestCleanupLeavesNothing(t *testing.T) {
 		before func(n *node) error
 	}{
 		{"a whole node", func(*node) error { return nil }},
+		{"with what a policy directory said", func(n *node) error {
+			return state.New(n.cfg.StateDir).Manifests("/etc/latch").Write("a.yaml", []byte("x"))
+		}},
 		{"pins are lost", func(n *node) error { return os.RemoveAll(filepath.Join(n.cfg.Bpffs, "latch")) }},
 		{"records are lost", func(n *node) error { return os.RemoveAll(filepath.Join(n.cfg.StateDir, "attachments")) }},
 		{"tcx", func(n *node) error {

@@ -49,15 +49,12 @@ The container, the index of the interface and the identifier are in the detail o
 }
 
 func (a *app) showStatus(n *view.Node, args []string) error {
-	node, err := n.Status()
-	if err != nil {
-		return err
-	}
+	node, unreadable := n.Status() // all but what latchd says also with an error
 	found, err := pods(n, args)
 	if len(args) == 0 {
 		found, err = n.Pods() // the readable ones also with an error
 	}
-	if err != nil && len(found) == 0 {
+	if err = errors.Join(unreadable, err); err != nil && len(found) == 0 {
 		return err
 	}
 	if found == nil {

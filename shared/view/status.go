@@ -38,7 +38,7 @@ type Watcher struct {
 // silence is how long latchd, which speaks every second, may be silent before it counts as down.
 const silence = 5 * time.Second
 
-// Status returns the node's state apart from its pods.
+// Status returns the node's state apart from its pods: all but what latchd says also with an error.
 func (n *Node) Status() (Status, error) {
 	s := Status{Layout: pins.Layout, Layouts: append([]int{}, n.layouts...), Pins: n.pins.Root(), Missing: n.missing}
 	lost := map[string]bool{}
@@ -65,6 +65,7 @@ func (n *Node) watcher(s *Status) error {
 		return nil
 	}
 	if err != nil {
+		s.Watcher.Message = "what it says cannot be read"
 		return err
 	}
 	s.Node, s.Mode = said.Node, said.Mode
