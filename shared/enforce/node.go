@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -52,7 +54,16 @@ func (o *objects) setNode(c NodeConfig) error {
 		}
 	}
 	o.setTimeouts(c.Timeouts)
-	var flags uint32
+	flags := c.flags()
+	const whoIsNode = bpf.NodeAddressIsNode | bpf.NodeJudgeToNode
+	if was := atomic.SwapUint32(&o.node.At(0).Flags, flags); fewer || (was^flags)&whoIsNode != 0 {
+		o.renewAll()
+	}
+	o.tellApart()
+	return nil
+}
+
+func (c NodeConfig) flags() (flags uint32) {
 	for flag, on := range map[uint32]bool{
 		bpf.NodeAddressIsNode: c.AddressIsNode,
 		bpf.NodeJudgeToNode:   c.JudgeToNode,
@@ -63,12 +74,44 @@ func (o *objects) setNode(c NodeConfig) error {
 			flags |= flag
 		}
 	}
-	const whoIsNode = bpf.NodeAddressIsNode | bpf.NodeJudgeToNode
-	if was := atomic.SwapUint32(&o.node.At(0).Flags, flags); fewer || (was^flags)&whoIsNode != 0 {
-		o.renewAll()
+	return flags
+}
+
+// mendNode writes what SetNode was told last again, if the kernel has something else, and says so.
+func (e *Enforcer) mendNode(ctx context.Context, o *objects) (mended []string, err error) {
+	held, err := e.locks.AcquireNode(ctx, e.cfg.LockTimeout)
+	if err != nil {
+		return nil, err
 	}
-	o.tellApart()
-	return nil
+	defer held.Release()
+	e.mu.RLock()
+	c := e.node
+	e.mu.RUnlock()
+	if c == nil {
+		return nil, nil
+	}
+	n := o.node.At(0)
+	if flags := atomic.LoadUint32(&n.Flags); flags != c.flags() {
+		mended = append(mended, fmt.Sprintf("node settings: switches were changed by another: %#x, not %#x", flags, c.flags()))
+	}
+	for i, stamp := range c.Timeouts.Stamps() {
+		if now := atomic.LoadUint32(&n.Timeouts[i]); now != stamp {
+			mended = append(mended, fmt.Sprintf("node settings: timeout %d was changed by another: %d, not %d", i, now, stamp))
+		}
+	}
+	if !c.KeepAddrs {
+		missing, strange, err := o.compareNodeAddrs(c.Addrs)
+		if err != nil {
+			return nil, fmt.Errorf("read node addresses: %w", err)
+		}
+		if len(missing)+len(strange) > 0 {
+			mended = append(mended, fmt.Sprintf("node settings: addresses were changed by another: %d were missing, %d not its own", len(missing), len(strange)))
+		}
+	}
+	if len(mended) == 0 {
+		return nil, nil
+	}
+	return mended, o.setNode(*c)
 }
 
 func (o *objects) setTimeouts(t bpf.Timeouts) {
@@ -81,28 +124,35 @@ func (o *objects) setTimeouts(t bpf.Timeouts) {
 // setNodeAddrs reports whether an address is the node's no longer.
 func (o *objects) setNodeAddrs(addrs []netip.Addr) (fewer bool, err error) {
 	m := o.maps["node_addrs"]
-	want := map[bpf.NodeAddr]bool{}
-	for _, a := range addrs {
-		key := bpf.NodeAddr{Addr: a.As16()}
-		want[key] = true
+	missing, gone, err := o.compareNodeAddrs(addrs)
+	errs := []error{err}
+	for _, key := range missing {
 		if err := m.Put(key, uint8(1)); err != nil {
 			return false, err
 		}
 	}
-	var gone []bpf.NodeAddr
-	var key bpf.NodeAddr
-	var value uint8
-	it := m.Iterate()
-	for it.Next(&key, &value) {
-		if !want[key] {
-			gone = append(gone, key)
-		}
-	}
-	errs := []error{it.Err()}
 	for _, key := range gone {
 		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return len(gone) > 0, errors.Join(errs...)
+}
+
+// compareNodeAddrs tells which addresses the kernel lacks, and which it has that are not the node's.
+func (o *objects) compareNodeAddrs(addrs []netip.Addr) (missing, strange []bpf.NodeAddr, err error) {
+	want := map[bpf.NodeAddr]bool{}
+	for _, a := range addrs {
+		want[bpf.NewNodeAddr(a)] = true
+	}
+	var key bpf.NodeAddr
+	var value uint8
+	it := o.maps["node_addrs"].Iterate()
+	for it.Next(&key, &value) {
+		if !want[key] {
+			strange = append(strange, key)
+		}
+		delete(want, key)
+	}
+	return slices.Collect(maps.Keys(want)), strange, it.Err()
 }

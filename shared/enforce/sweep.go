@@ -23,7 +23,7 @@ const tempAge = time.Minute
 
 // Sweep removes what killed writers have left and no record accounts for: bindings of attachments that
 // have no record, pins of their links once the interface is gone, slots of identifiers that have neither record nor attachment, and
-// half-made pins. It returns what it removed, a line each. When a record cannot be read it leaves
+// half-made pins. What the programs know of the node is made again what SetNode was told last. It returns what it did, a line each. When a record cannot be read it leaves
 // bindings and links alone, since they may be that record's.
 func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 	o, err := e.current(ctx)
@@ -42,6 +42,8 @@ func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 	}
 	atts, swept, err := e.restore(ctx, o)
 	swept = append(e.takeNotes(), swept...)
+	mended, nodeErr := e.mendNode(ctx, o)
+	swept, err = append(swept, mended...), errors.Join(err, nodeErr)
 	if err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}

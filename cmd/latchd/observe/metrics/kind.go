@@ -10,6 +10,7 @@ var kinds = []struct{ kind, prefix, suffix string }{
 	{"rules", "rules of slot", ""},               // rules were not those of their hash
 	{"slot", "slot ", ""},                        // a rule set was not complete, or another's, or had another's generation
 	{"node", "record of the last", ""},           // the numbers of pods and generations were behind
+	{"node", "node settings", ""},                // addresses, switches or timeouts were changed
 	{"record", "record of", ""},                  // a record was lost, or could not be read
 	{"pins", "pinned objects", ""},               // pins were gone, or named objects of others
 	{"orphan-binding", "binding of", ""},         // an interface was bound, and no record knew it
