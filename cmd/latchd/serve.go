@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/latch-cni/latch/cmd/latchd/world"
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/enforce"
+	"github.com/latch-cni/latch/shared/pins"
 	"github.com/latch-cni/latch/shared/state"
 )
 
@@ -36,7 +38,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	for _, ip := range strange {
 		log.Warn("no interface of this node has this --node-ip: right if one gets it later, or if others translate it to an address that one has", "address", ip)
 	}
-	release, err := stayAlone(o.stateDir)
+	release, err := stayAlone("--state-dir", o.stateDir)
 	if err != nil {
 		return err
 	}
@@ -54,6 +56,11 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("open the kernel's objects: %w", err)
 	}
 	defer func() { _ = e.Close() }()
+	releasePins, err := stayAlone("--bpffs", filepath.Dir(pins.New(o.bpffs).Root()))
+	if err != nil {
+		return err
+	}
+	defer releasePins()
 	if err := e.Resize(ctx); err != nil {
 		return err
 	}
