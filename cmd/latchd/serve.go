@@ -329,6 +329,9 @@ func (d *daemon) status() state.Status {
 		st.Problems = append(st.Problems, state.Problem{Object: whereOf(p), Field: p.Field, Message: p.Message})
 	}
 	st.Problems = append(st.Problems, d.around.problems()...)
+	for _, p := range d.observation.monitor.Inspector.Found().Closed {
+		st.Problems = append(st.Problems, state.Problem{Object: p.Object, Message: p.Message})
+	}
 	st.NotAdopted = d.reconciler.NotAdopted()
 	if st.Known = d.known || d.world.HasSynced(); !st.Known {
 		st.Arrived = d.arrived

@@ -73,7 +73,9 @@ func (n *Node) Audit() (Report, error) {
 		r.Slots++
 	}
 	n.orphans(&r, podIDs)
-	return r, nil
+	closed, err := n.Closed()
+	r.Problems = append(r.Problems, closed...)
+	return r, err
 }
 
 func (r *Report) add(kind, object, format string, args ...any) {

@@ -97,6 +97,9 @@ func TestDivergence(t *testing.T) {
 		{"the record of the attachment is lost", func(g *ground) error {
 			return g.e.Store().DeleteAttachment("c-"+testenv.PodB.Name, "eth0")
 		}, view.KindOrphan},
+		{"the record of the attachment is lost, and its binding swept", func(g *ground) error {
+			return errors.Join(g.editPodState(func(words []uint32) { words[0] = 0 }), g.e.Store().DeleteAttachment("c-"+testenv.PodB.Name, "eth0"))
+		}, view.KindOrphan},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

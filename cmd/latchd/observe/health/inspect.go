@@ -43,9 +43,10 @@ type Pod struct {
 
 // Finding is what an inspection saw.
 type Finding struct {
-	At   time.Time // zero: there was none yet
-	Pods []Pod
-	Err  error // what could not be read
+	At     time.Time // zero: there was none yet
+	Pods   []Pod
+	Closed []view.Problem // interfaces that drop everything, and no record tells whose they are
+	Err    error          // what could not be read
 }
 
 // Counts tells how many attachments there are of each state.
@@ -166,6 +167,7 @@ func (i *Inspector) Inspect() (found Finding) {
 			found.Pods = append(found.Pods, seen)
 		}
 	}
+	found.Closed, _ = n.Closed() // about no attachment; the next inspection asks again
 	for _, p := range i.NotAdopted() {
 		found.Pods = append(found.Pods, Pod{Namespace: p.Namespace, Name: p.Name, State: NotAdopted, Why: p.Reason})
 	}

@@ -1,0 +1,64 @@
+package view
+
+import (
+	"fmt"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+
+	"github.com/latch-cni/latch/shared/attach"
+)
+
+// Closed are the interfaces that run our programs and are bound to no rules, and of which no record tells whose
+// they are: everything is dropped there, and nobody is about to change it. An interface on its way out is so for
+// a moment.
+func (n *Node) Closed() (found []Problem, err error) {
+	if n.kernel == nil {
+		return nil, nil
+	}
+	var before map[int]string
+	settle(func() bool {
+		var now map[int]string
+		if now, err = n.closed(); err != nil {
+			return true
+		}
+		for index := range now {
+			if _, still := before[index]; before != nil && !still {
+				delete(now, index)
+			}
+		}
+		before = now
+		return len(now) == 0
+	})
+	for index, name := range before {
+		found = append(found, Problem{KindOrphan, name, fmt.Sprintf("the interface (index %d) runs our programs, but is bound to no rules: everything is dropped. "+
+			"No record tells whose it is: start its pod again, or let latchd know the pod's addresses (status.podIP), by which it finds it", index)})
+	}
+	return found, err
+}
+
+// closed returns the names of those that there are now, by their index.
+func (n *Node) closed() (map[int]string, error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	recorded := map[int]bool{}
+	for _, a := range n.records().attachments {
+		for _, in := range a.Interfaces {
+			recorded[in.Ifindex] = true
+		}
+	}
+	found := map[int]string{}
+	for _, l := range links {
+		index := l.Attrs().Index
+		if _, bound, err := n.kernel.podState(index); err != nil || bound || recorded[index] {
+			continue
+		}
+		for _, side := range attach.Sides {
+			if s, err := attach.Query(index, side, n.kernel.progs[side]); err == nil && s.ProgID != 0 {
+				found[index] = l.Attrs().Name
+			}
+		}
+	}
+	return found, nil
+}
