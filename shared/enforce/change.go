@@ -99,8 +99,12 @@ func (a *application) make(ctx context.Context, c *change) (err error) {
 	return err
 }
 
-// fill writes rules into a spare slot.
+// fill writes rules into a spare slot. Before the first ones of a process, which have all interfaces verified, it
+// gives back those that killed ones have filled.
 func (a *application) fill(ctx context.Context, c *change) (*rules.Content, error) {
+	if a.req.Verify && len(a.pending) == 0 {
+		_ = a.free(a.rec, a.old) // what stays is tried again, and told, at the end
+	}
 	slot, err := a.e.allocate(ctx, a.o, a.req.Identifier.Bytes())
 	if err != nil {
 		return nil, err

@@ -160,6 +160,19 @@ func TestWatcherKilledAtEveryStep(t *testing.T) {
 	}
 }
 
+// A watcher that is killed again and again, as one that lacks memory for its rules is, takes one slot and not one each time.
+func TestWatcherKilledAgainAndAgain(t *testing.T) {
+	g := newGround(t)
+	g.apply(Request{Identifier: idA, Create: allowPorts(openPort), Bind: []state.Attachment{attachment(g.iface)}})
+	for range 3 {
+		g.kill("many", "rules")
+	}
+	if slots := g.o().slotsOf(idA.Bytes()); len(slots) != 2 {
+		t.Errorf("slots %v are taken", slots)
+	}
+	g.wantVerdicts("old rules", true, false)
+}
+
 // The watcher is killed while it gives a slot back: the next one ends that.
 func TestWatcherKilledGivingASlotBack(t *testing.T) {
 	g := newGround(t)
