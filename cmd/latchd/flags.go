@@ -156,7 +156,7 @@ func parseFlags(args []string) (options, error) {
 			errs = append(errs, fmt.Errorf("%s %q: must be an absolute path", flag, path))
 		}
 	}
-	errs = append(errs, o.checkSource(), o.observe.check(o.nodeName, &o.node))
+	errs = append(errs, o.checkSource(), o.checkPlace(), o.observe.check(o.nodeName, &o.node))
 	return o, errors.Join(errs...)
 }
 
@@ -193,6 +193,15 @@ func (o *options) checkSource() error {
 	}
 	o.node.KeepAddrs = o.policyDir == "" && len(o.nodeIPs) == 0
 	return nil
+}
+
+// checkPlace checks what is said of the CNI configuration.
+func (o *options) checkPlace() error {
+	c := o.install
+	if c.ConfDir == "" && (c.InPlace || c.Primary != "" || c.Name != install.DefaultName) {
+		return errors.New("--in-place, --primary and --conflist-name need --cni-conf-dir: without it latchd leaves the CNI configuration alone")
+	}
+	return c.Check()
 }
 
 func noArguments(args []string) error {

@@ -13,7 +13,8 @@ func TestWrongValues(t *testing.T) {
 		"--workers=0", "--workers=-1", "--grace=-1s", "--policy-wait=-1s", "--timeout-udp=0s", "--timeout-tcp-established=-1h",
 		"--audit-period=0s", "--lock-timeout=0s", "--bpffs=bpf", "--state-dir=run/latch", "--node-ip=10.0.0", "--enforcing-mode=Strict",
 		"--attach-mode=xdp", "--unknown-pods=deny", "--log-level=trace", "--flow-table-size=1023",
-		"--flow-table-size=4194305",
+		"--flow-table-size=4194305", "--in-place", "--primary=10-aws.conflist", "--conflist-name=04-latch.conflist",
+		"--conflist-name=../latch.conflist",
 	} {
 		_, err := parseFlags([]string{"--policy-dir", "/p", arg})
 		if flag, _, _ := strings.Cut(arg, "="); err == nil || !strings.Contains(err.Error(), flag) {

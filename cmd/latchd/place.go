@@ -18,7 +18,7 @@ import (
 
 // placeFlags are those that say what our place in the CNI configuration is.
 func placeFlags(f *pflag.FlagSet, c *install.Config) {
-	f.StringVar(&c.Name, "conflist-name", install.DefaultName, "name of our own configuration; it must sort before the primary CNI's")
+	f.StringVar(&c.Name, "conflist-name", install.DefaultName, "name of our own configuration; it must sort before the primary CNI's, and end in .conflist")
 	f.StringVar(&c.Primary, "primary", "", "name of the primary CNI's configuration; default the first that is not ours")
 	f.BoolVar(&c.InPlace, "in-place", false, "put latch into the primary's configuration itself, and not into one of our own")
 }
@@ -37,15 +37,16 @@ func place(command string, args []string) int {
 	if command == "install" {
 		placeFlags(f, &o.Config)
 		f.StringVar(&o.Plugin, "plugin", "", "binary of the plugin; default the one beside latchd")
+		f.BoolVar(&o.PrimaryLater, "primary-later", false, "the --primary may be installed after Latch: ADD is refused until it comes, although there are others")
 		f.BoolVar(&o.TakeOver, "take-over", false, "install although another policy agent is in force; latchd takes over from it")
 	} else {
-		f.StringVar(&o.Name, "conflist-name", install.DefaultName, "name of our own configuration")
+		f.StringVar(&o.Name, "conflist-name", install.DefaultName, "not needed: our own configuration is found by what it says")
 		f.DurationVar(&wait, "timeout", time.Minute, "give up after this")
 		f.BoolVar(&stay, "stay", false, "do not end when done, as the container of a DaemonSet must not")
 	}
 	err := f.Parse(args)
 	if err == nil {
-		err = noArguments(f.Args())
+		err = errors.Join(noArguments(f.Args()), o.Check())
 	}
 	if errors.Is(err, errHelp) {
 		return 0

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 
@@ -48,9 +49,20 @@ func (c Config) withDefaults() Config {
 
 func (c Config) path(name string) string { return filepath.Join(c.ConfDir, name) }
 
+// Check says what is wrong with the names, before anything is looked at.
+func (c Config) Check() error {
+	if name := c.withDefaults().Name; name != filepath.Base(name) || !isList(name) {
+		return fmt.Errorf("--conflist-name %q: must be a plain file name that ends in .conflist, as runtimes read it", name)
+	}
+	return nil
+}
+
 // entry is what our plugin's entry has to be; disabled says why it refuses ADD, empty if it does not.
 func (c Config) entry(disabled string) entry {
 	e := entry{Type: pluginType, Disabled: disabled}
+	if !c.InPlace && c.Name != DefaultName {
+		e.OwnFile = c.Name
+	}
 	if c.StateDir != DefaultStateDir {
 		e.StateDir = c.StateDir
 	}
@@ -60,7 +72,11 @@ func (c Config) entry(disabled string) entry {
 // extensions are those of the files that runtimes take for configurations.
 var extensions = []string{".conf", ".conflist", ".json"}
 
-var errNoPrimary = errors.New("there is no configuration of a primary CNI")
+var (
+	errNoPrimary = errors.New("there is no configuration of a primary CNI")
+	// errOtherPrimary is errNoPrimary where others are that could be meant.
+	errOtherPrimary = fmt.Errorf("%w", errNoPrimary)
+)
 
 // primary returns the name of the file to follow. The error wraps errNoPrimary if there is none.
 func (c Config) primary() (string, error) {
@@ -68,30 +84,52 @@ func (c Config) primary() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if c.Primary != "" {
-		if slices.Contains(others, c.Primary) {
-			return c.Primary, nil
-		}
-		return "", fmt.Errorf("%w named %s in %s", errNoPrimary, c.Primary, c.ConfDir)
-	}
+	var primaries []string
 	for _, name := range others {
-		if content, err := os.ReadFile(c.path(name)); err != nil || !isWrapper(name, content) {
+		switch content, err := os.ReadFile(c.path(name)); {
+		case ownFile(name, content) != "": // under another name than now, or a copy
+		case name == c.Primary:
 			return name, nil
+		case err != nil || !isWrapper(name, content):
+			primaries = append(primaries, name)
 		}
 	}
-	return "", fmt.Errorf("%w in %s", errNoPrimary, c.ConfDir)
+	switch {
+	case c.Primary != "" && len(primaries) > 0:
+		return "", fmt.Errorf("%w named %s in %s, where there is %s", errOtherPrimary, c.Primary, c.ConfDir, strings.Join(primaries, ", "))
+	case c.Primary != "":
+		return "", fmt.Errorf("%w named %s in %s", errNoPrimary, c.Primary, c.ConfDir)
+	case len(primaries) == 0:
+		return "", fmt.Errorf("%w in %s", errNoPrimary, c.ConfDir)
+	}
+	return primaries[0], nil
 }
 
 // others lists the files that runtimes take for configurations, but ours, in the order in which they
 // take them.
 func (c Config) others() ([]string, error) {
+	names, err := c.files()
+	return slices.DeleteFunc(names, func(name string) bool { return name == c.Name }), err
+}
+
+// own lists configurations that are all ours, also those from before --conflist-name was another.
+func (c Config) own() ([]string, error) {
+	names, err := c.files()
+	return slices.DeleteFunc(names, func(name string) bool {
+		content, _ := os.ReadFile(c.path(name)) // what cannot be read does not say that it is ours
+		return ownFile(name, content) != name
+	}), err
+}
+
+// files lists what runtimes take for configurations, in the order in which they take it.
+func (c Config) files() ([]string, error) {
 	entries, err := folder.Entries(c.ConfDir) // a primary that is being replaced is none that is gone
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list CNI configurations: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
-		if name := e.Name(); !e.IsDir() && name != c.Name && slices.Contains(extensions, filepath.Ext(name)) {
+		if name := e.Name(); !e.IsDir() && slices.Contains(extensions, filepath.Ext(name)) {
 			names = append(names, name)
 		}
 	}
@@ -105,9 +143,16 @@ func (c Config) hidden() error {
 	if err != nil {
 		return err
 	}
+	own, err := c.own()
+	if err != nil {
+		return err
+	}
 	for _, name := range others {
 		if name > c.Name {
 			break
+		}
+		if slices.Contains(own, name) {
+			continue // goes once ours is there
 		}
 		if content, err := os.ReadFile(c.path(name)); err == nil && isWrapper(name, content) {
 			continue
@@ -134,6 +179,14 @@ func isWrapper(name string, content []byte) bool {
 		first = conf.Plugins[0].Type
 	}
 	return slices.Contains([]string{"multus", "multus-shim", "loopback"}, first)
+}
+
+// editable returns an error if our entry cannot go into a file.
+func (c Config) editable(name string) error {
+	if !isList(name) {
+		return fmt.Errorf("CNI configuration %s is a single plugin, not a conflist: it cannot be edited in place", c.path(name))
+	}
+	return nil
 }
 
 func isList(name string) bool { return filepath.Ext(name) == ".conflist" }

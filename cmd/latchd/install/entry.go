@@ -13,15 +13,34 @@ import (
 // drop keys which they do not know, and latchd publishes the settings on the node.
 type entry struct {
 	Type     string `json:"type"`
-	StateDir string `json:"stateDir,omitempty"` // where the plugin finds the settings, if not in the usual place
-	Disabled string `json:"disabled,omitempty"` // why ADD is refused
+	StateDir string `json:"stateDir,omitempty"`               // where the plugin finds the settings, if not in the usual place
+	Disabled string `json:"disabled,omitempty"`               // why ADD is refused
+	OwnFile  string `json:"latch-cni.dev/own-file,omitempty"` // name of the file, if all of it is ours and the name does not say so
 
 	more keys // settings that somebody else made
 }
 
 // ownKeys are ours alone to say: of an entry that is there they are not kept. A plugin that takes other
 // folders than latchd does would enforce what nobody updates.
-var ownKeys = []string{"type", "stateDir", "bpffs", "disabled"}
+var ownKeys = []string{"type", "stateDir", "bpffs", "disabled", ownFileKey}
+
+const ownFileKey = "latch-cni.dev/own-file"
+
+// ownFile returns the name under which we wrote a configuration, if all of it is ours; it may have been copied to
+// another. Empty = it is of others, be there an entry of ours in it or not. DefaultName is ours whatever it holds.
+func ownFile(name string, content []byte) string {
+	if name == DefaultName {
+		return name
+	}
+	list, _ := findPlugins(content) // what is none has no entry
+	for _, s := range list {
+		var wrote string
+		if s.isOurs() && json.Unmarshal(s.keys()[ownFileKey], &wrote) == nil {
+			return wrote
+		}
+	}
+	return ""
+}
 
 // keys are of an entry.
 type keys map[string]json.RawMessage

@@ -142,7 +142,7 @@ func (f *Follower) ownFile(name string, missing error) error {
 	}
 	f.followed, f.good, f.mode = name, conflist, mode
 	f.tell(conflist)
-	return errors.Join(f.write(conflist, ""), f.cfg.hidden())
+	return f.write(conflist, "")
 }
 
 // tell logs what the primary's configuration says in an entry of ours, when it is not what was told last.
@@ -163,15 +163,18 @@ func (f *Follower) tell(conflist []byte) {
 
 // gone says why ADD is refused without a primary: with a content to keep, and with none.
 func (f *Follower) gone() (string, string) {
-	name := f.followed
-	if name == "" {
-		name = f.cfg.Primary
+	name, yet := f.followed, "a primary CNI"
+	if f.cfg.Primary != "" {
+		yet = "the primary CNI named " + f.cfg.Primary
 	}
-	if name != "" {
+	without := fmt.Sprintf("there is no configuration of %s in %s yet", yet, f.cfg.ConfDir)
+	switch {
+	case name != "":
 		name = " " + name
+	case f.cfg.Primary != "":
+		return without, without
 	}
-	return fmt.Sprintf("the primary CNI's configuration%s is gone from %s", name, f.cfg.ConfDir),
-		fmt.Sprintf("there is no configuration of a primary CNI in %s yet", f.cfg.ConfDir)
+	return fmt.Sprintf("the primary CNI's configuration%s is gone from %s", name, f.cfg.ConfDir), without
 }
 
 // keep keeps the last good content, also that of an earlier process, with the entry disabled for a
@@ -179,9 +182,17 @@ func (f *Follower) gone() (string, string) {
 func (f *Follower) keep(disabled, without string) error {
 	base := f.good
 	if base == nil {
-		if own, err := os.ReadFile(f.cfg.path(f.cfg.Name)); err == nil {
-			if _, err := withEntry(own, f.cfg.entry("")); err == nil {
-				base = own
+		own, err := f.cfg.own()
+		if err != nil {
+			return err
+		}
+		for _, name := range append(own, f.cfg.Name) { // of them the one that is to be, if it is good
+			content, err := os.ReadFile(f.cfg.path(name))
+			if err != nil {
+				continue
+			}
+			if _, err := withEntry(content, f.cfg.entry("")); err == nil {
+				base = content
 			}
 		}
 	}
@@ -206,7 +217,13 @@ func (f *Follower) put(content []byte) error {
 	if changed && err == nil {
 		f.cfg.Log.Info("wrote CNI configuration", "file", path, "primary", f.followed)
 	}
-	return err
+	if err == nil {
+		err = f.cfg.hidden()
+	}
+	if err != nil {
+		return err
+	}
+	return f.cfg.removeOwn(f.cfg.Name) // those from before it had this name
 }
 
 // inPlace keeps our entry in the primary's file.
@@ -216,8 +233,8 @@ func (f *Follower) inPlace(name string, missing error) error {
 	}
 	f.followed = name
 	path := f.cfg.path(name)
-	if !isList(name) {
-		return fmt.Errorf("CNI configuration %s is a single plugin, not a conflist: it cannot be edited in place", path)
+	if err := f.cfg.editable(name); err != nil {
+		return err
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -242,5 +259,5 @@ func (f *Follower) inPlace(name string, missing error) error {
 		}
 		f.cfg.Log.Info("put latch into CNI configuration", "file", path)
 	}
-	return remove(f.cfg.path(f.cfg.Name)) // of the other mode: its content is in force by now
+	return f.cfg.removeOwn("") // of the other mode: its content is in force by now
 }

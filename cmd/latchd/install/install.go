@@ -16,22 +16,33 @@ import (
 // Options of Install.
 type Options struct {
 	Config
-	BinDir   string // of CNI plugins
-	Plugin   string // our binary to copy there; empty = the one beside this program
-	Bpffs    string
-	TakeOver bool // install beside another policy agent: latchd takes over from it
+	BinDir       string // of CNI plugins
+	Plugin       string // our binary to copy there; empty = the one beside this program
+	Bpffs        string
+	PrimaryLater bool // wait for the named primary also where others are
+	TakeOver     bool // install beside another policy agent: latchd takes over from it
 }
 
 // Install puts the plugin on the node: the binary first, then the configuration that names it. It
-// refuses where another policy agent is in force. Without a primary CNI it leaves a configuration that
-// refuses every ADD until latchd finds one. Safe to call again.
+// refuses where another policy agent is in force, and what cannot be right, before it writes anything. Without
+// a primary CNI it leaves a configuration that refuses every ADD until latchd finds one, and likewise, with an
+// error, if the primary's cannot be used. Safe to call again.
 func Install(o Options) error {
 	o.Config = o.withDefaults()
+	if err := o.Check(); err != nil {
+		return err
+	}
 	if !o.TakeOver {
 		agent, err := foreign.Find(o.Bpffs)
 		if err := errors.Join(err, foreign.Refuse(agent)); err != nil {
 			return err
 		}
+	}
+	if err := errors.Join(there("--cni-conf-dir", o.ConfDir, DefaultConfDir), there("--cni-bin-dir", o.BinDir, DefaultBinDir)); err != nil {
+		return err
+	}
+	if err := o.fits(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(o.ConfDir, 0o755); err != nil {
 		return fmt.Errorf("make folder of CNI configurations: %w", err)
@@ -53,6 +64,33 @@ func Install(o Options) error {
 		return nil
 	}
 	return err
+}
+
+// there returns an error if a folder does not exist, which is a typo but for the usual one on a new node.
+func there(flag, dir, usual string) error {
+	if _, err := os.Stat(dir); dir != usual && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s %s does not exist: make it, if it is the one that the runtime reads", flag, dir)
+	}
+	return nil
+}
+
+// fits returns an error if what the folder has and the names that we were given do not go together.
+func (o Options) fits() error {
+	name, err := o.primary()
+	switch {
+	case errors.Is(err, errOtherPrimary) && !o.PrimaryLater:
+		return fmt.Errorf("%w: name one of them, or say --primary-later if it is still to come", err)
+	case errors.Is(err, errNoPrimary) && !o.InPlace:
+	case err != nil:
+		return err
+	}
+	if o.InPlace {
+		return o.editable(name)
+	}
+	if content, err := os.ReadFile(o.path(o.Name)); err == nil && ownFile(o.Name, content) == "" {
+		return fmt.Errorf("--conflist-name %s: there is a configuration of that name which is not latch's own", o.Name)
+	}
+	return o.hidden()
 }
 
 // arrive notes, before the runtime can ask the plugin, that Latch comes to a node with running pods: the node

@@ -81,14 +81,27 @@ func stopped(ctx context.Context, stateDir string) error {
 	}
 }
 
-// removeConfig removes our own file, and our entry from every other: one may be left in a file that was
-// edited in place, or by hand, and would name a plugin that is gone.
+// removeConfig removes our own file, whatever its name, and our entry from every other: one may be left in a
+// file that was edited in place, or by hand, and would name a plugin that is gone.
 func (c Config) removeConfig() error {
-	others, err := c.others()
-	errs := []error{err, remove(c.path(c.Name)), sweep(c.ConfDir)}
+	errs := []error{c.removeOwn(""), sweep(c.ConfDir)}
+	others, err := c.files()
+	errs = append(errs, err)
 	for _, name := range others {
 		if isList(name) {
 			errs = append(errs, c.strip(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeOwn removes all configurations of our own but one.
+func (c Config) removeOwn(but string) error {
+	own, err := c.own()
+	errs := []error{err}
+	for _, name := range own {
+		if name != but {
+			errs = append(errs, remove(c.path(name)))
 		}
 	}
 	return errors.Join(errs...)

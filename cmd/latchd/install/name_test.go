@@ -1,0 +1,164 @@
+package install
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// installs runs Install on the ground, with a plugin to copy.
+func (g *ground) installs(tweak func(o *Options)) error {
+	g.t.Helper()
+	plugin := filepath.Join(g.t.TempDir(), "latch")
+	if err := os.WriteFile(plugin, []byte("plugin"), 0o755); err != nil {
+		g.t.Fatal(err)
+	}
+	o := Options{Config: g.cfg, BinDir: g.t.TempDir(), Plugin: plugin, TakeOver: true}
+	o.StateDir = g.t.TempDir()
+	if tweak != nil {
+		tweak(&o)
+	}
+	err := Install(o)
+	if _, missing := os.Stat(filepath.Join(o.BinDir, pluginType)); err != nil && !errors.Is(missing, fs.ErrNotExist) {
+		g.t.Errorf("a failed installation left the plugin: %v", missing)
+	}
+	return err
+}
+
+// names are those of the folder's files.
+func (g *ground) names() string {
+	g.t.Helper()
+	entries, err := os.ReadDir(g.dir)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// What cannot be right is refused before anything is written.
+func TestInstallRefuses(t *testing.T) {
+	for _, test := range []struct {
+		name, file, want string
+		tweak            func(o *Options)
+	}{
+		{"a name that leads elsewhere", primaryName, "plain file name", func(o *Options) { o.Name = "../foo.conflist" }},
+		{"a name that no runtime reads", primaryName, "ends in .conflist", func(o *Options) { o.Name = "foo.txt" }},
+		{"a name of single plugins", primaryName, "ends in .conflist", func(o *Options) { o.Name = "05-latch.conf" }},
+		{"a name behind the primary's", primaryName, "sorts before 99-latch.conflist", func(o *Options) { o.Name = "99-latch.conflist" }},
+		{"a name of others", primaryName, "not latch's own", func(o *Options) { o.Name = primaryName }},
+		{"a primary that is not there, but others", primaryName, "where there is " + primaryName, func(o *Options) { o.Primary = "10-aws.conf" }},
+		{"in place, a primary that is not there", primaryName, "where there is " + primaryName, func(o *Options) { o.Primary, o.InPlace = "10-aws.conf", true }},
+		{"in place, a single plugin", "10-ptp.conf", "cannot be edited in place", func(o *Options) { o.InPlace = true }},
+		{"no such folder", primaryName, "--cni-conf-dir", func(o *Options) { o.ConfDir += "/x" }},
+		{"no such folder of plugins", primaryName, "--cni-bin-dir", func(o *Options) { o.BinDir += "/x" }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := newGround(t)
+			g.write(test.file, conflist(vpc))
+			if err := g.installs(test.tweak); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("want %q, have %v", test.want, err)
+			}
+			if have := g.names(); have != test.file || g.read(test.file) != conflist(vpc) {
+				t.Errorf("it left %s", have)
+			}
+		})
+	}
+}
+
+// A primary may be installed after Latch; until then ADD is refused, and the reason does not say that it was there.
+func TestPrimaryIsInstalledLater(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		other string
+		tweak func(o *Options)
+	}{
+		{"there is none", "", nil},
+		{"named, and there is none", "", func(o *Options) { o.Primary = primaryName }},
+		{"named, and there is loopback", loopback, func(o *Options) { o.Primary = primaryName }},
+		{"named, and it was said", conflist(portmap), func(o *Options) { o.Primary, o.PrimaryLater = primaryName, true }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := newGround(t)
+			if test.other != "" {
+				g.write("99-other.conflist", test.other)
+			}
+			if err := g.installs(test.tweak); err != nil {
+				t.Fatal(err)
+			}
+			if have := g.read(DefaultName); !strings.Contains(have, `"disabled":"there is no configuration of `) {
+				t.Error(have)
+			}
+			g.write(primaryName, conflist(vpc))
+			if err := g.installs(test.tweak); err != nil {
+				t.Fatal(err)
+			}
+			if have := g.read(DefaultName); latched([]byte(have)) != nil || !strings.Contains(have, vpc) {
+				t.Error(have)
+			}
+		})
+	}
+}
+
+// Our own configuration under another name is not taken for a primary, and goes once the new one is there.
+func TestOwnFileGetsAnotherName(t *testing.T) {
+	g := newGround(t)
+	g.write(primaryName, conflist(vpc))
+	for _, name := range []string{DefaultName, "04-a.conflist", "06-b.conflist", DefaultName} {
+		if err := g.installs(func(o *Options) { o.Name = name }); err != nil {
+			t.Fatal(err)
+		}
+		if have, want := g.names(), name+" "+primaryName; have != want {
+			t.Errorf("have %s, want %s", have, want)
+		}
+		if have := g.read(name); strings.Count(have, `"latch"`) != 1 || !strings.Contains(have, vpc) {
+			t.Error(have)
+		}
+	}
+
+	// A latchd that is told a name that no runtime would get to leaves in force what is.
+	g.cfg.Name = "99-c.conflist"
+	if err := NewFollower(g.cfg).Look(); err == nil || !strings.Contains(err.Error(), "sorts before") {
+		t.Error(err)
+	}
+	if have := g.read(DefaultName); latched([]byte(have)) != nil || !strings.Contains(have, vpc) {
+		t.Error(have)
+	}
+
+	// Without the primary its content comes along, for DEL; a copy is no primary either.
+	g.remove("99-c.conflist")
+	g.remove(primaryName)
+	g.cfg.Name = "04-a.conflist"
+	if err := NewFollower(g.cfg).Look(); !errors.Is(err, errNoPrimary) {
+		t.Error(err)
+	}
+	g.write("20-copy.conflist", g.read("04-a.conflist"))
+	if err := NewFollower(g.cfg).Look(); !errors.Is(err, errNoPrimary) {
+		t.Error(err)
+	}
+	if have := g.names(); have != "04-a.conflist 20-copy.conflist" || !strings.Contains(g.read("04-a.conflist"), vpc) {
+		t.Error(have, g.read("04-a.conflist"))
+	}
+}
+
+// Ours goes whatever its name is, and of a primary's file our entry only, whatever we are told.
+func TestRemoveConfigFindsOurs(t *testing.T) {
+	g := newGround(t)
+	g.write(primaryName, conflist(vpc, bare))
+	if err := g.installs(func(o *Options) { o.Name = "04-a.conflist" }); err != nil {
+		t.Fatal(err)
+	}
+	g.cfg.Name = primaryName
+	if err := g.cfg.removeConfig(); err != nil {
+		t.Fatal(err)
+	}
+	if have := g.names(); have != primaryName || g.read(primaryName) != conflist(vpc) {
+		t.Error(have, g.read(primaryName))
+	}
+}
