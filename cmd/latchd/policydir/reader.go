@@ -215,7 +215,7 @@ func (r *Reader) keep(name string, f *file) {
 	}
 	if err != nil {
 		f.sum = [sha256.Size]byte{}
-		f.state.Problems = append(f.state.Problems, apis.Problem{File: name, Message: fmt.Sprintf("what it says would not outlive a restart: %v", err)})
+		f.state.Problems = append(f.state.Problems, apis.Problem{File: name, Message: fmt.Sprintf("what it says would not outlive a restart: %v", reason(err))})
 	}
 }
 
