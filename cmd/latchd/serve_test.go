@@ -71,8 +71,8 @@ spec:
 	for _, p := range w.Problems() {
 		got = append(got, placed(p, placesOf(s)).String())
 	}
-	want := []string{`a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[0].cidr: "10.0.0.0/40" is no block of addresses`,
-		"a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[1].ports[0].port: 70000 is not in 0..65535"}
+	want := []string{`a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[0].cidr: "10.0.0.0/40" is no block of addresses: the rule is left out`,
+		"a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[1].ports[0].port: 70000 is not in 0..65535: the rule is left out"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

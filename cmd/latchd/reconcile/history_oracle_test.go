@@ -45,7 +45,12 @@ func (h *history) verdict(policies map[policy.PolicyRef][]apis.Object, s subject
 			case *v1alpha1.ClusterPolicyEndpoint:
 				tier, priority := c.Spec.Tier, c.Spec.Priority
 				for _, r := range [2][]v1alpha1.ClusterEndpointInfo{c.Spec.Ingress, c.Spec.Egress}[p.direction] {
-					if !matches(p, r.CIDR, nil, r.Ports, r.Action == v1alpha1.ActionDeny) {
+					action := r.Action
+					hit, readable := matches(p, r.CIDR, nil, r.Ports)
+					if !readable && action == v1alpha1.ActionPass {
+						action = v1alpha1.ActionDeny // else others would decide (D19)
+					}
+					if !hit || !readable && action == v1alpha1.ActionAccept {
 						continue
 					}
 					if was, ok := first[tier]; !ok || priority < was {
@@ -53,7 +58,7 @@ func (h *history) verdict(policies map[policy.PolicyRef][]apis.Object, s subject
 					}
 					if priority == first[tier] {
 						t := tiers[tier]
-						t[slices.Index([]v1alpha1.Action{v1alpha1.ActionDeny, v1alpha1.ActionAccept, v1alpha1.ActionPass}, r.Action)] = true
+						t[slices.Index([]v1alpha1.Action{v1alpha1.ActionDeny, v1alpha1.ActionAccept, v1alpha1.ActionPass}, action)] = true
 						tiers[tier] = t
 					}
 				}
@@ -66,7 +71,8 @@ func (h *history) verdict(policies map[policy.PolicyRef][]apis.Object, s subject
 		for _, c := range chunks {
 			if c, ok := c.(*v1alpha1.PolicyEndpoint); ok {
 				for _, r := range [2][]v1alpha1.EndpointInfo{c.Spec.Ingress, c.Spec.Egress}[p.direction] {
-					allowed = allowed || matches(p, r.CIDR, r.Except, r.Ports, false)
+					hit, readable := matches(p, r.CIDR, r.Except, r.Ports)
+					allowed = allowed || hit && readable
 				}
 			}
 		}
@@ -116,19 +122,16 @@ func (h *history) types(ref policy.PolicyRef, chunks []apis.Object) (types []net
 	return []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 }
 
-// matches judges one rule. One that is malformed lets nothing through.
-func matches(p packet, cidr string, except []string, ports []v1alpha1.Port, denies bool) bool {
-	block, ok := parse(cidr)
-	if !ok || !block.Contains(p.remote) {
-		return false
-	}
+// matches judges one rule. What of it cannot be read may mean any address, or any port.
+func matches(p packet, cidr string, except []string, ports []v1alpha1.Port) (hit, readable bool) {
+	block, readable := parse(cidr)
+	hit = !readable || block.Contains(p.remote)
 	for _, e := range except {
 		x, ok := parse(e)
-		if !ok || x.Contains(p.remote) {
-			return false
-		}
+		readable = readable && ok && !x.Addr().Is4In6()
+		hit = hit && !x.Contains(p.remote)
 	}
-	hit := len(ports) == 0
+	hitPort := len(ports) == 0
 	for _, port := range ports {
 		protocol := corev1.ProtocolTCP
 		if port.Protocol != nil {
@@ -142,19 +145,19 @@ func matches(p packet, cidr string, except []string, ports []v1alpha1.Port, deni
 			to = *port.EndPort
 		}
 		if port.EndPort != nil && port.Port == nil || to < from {
-			return denies // of a rule that denies, every port
+			return hit, false
 		}
-		hit = hit || protocol == p.protocol && from <= p.port && p.port <= to
+		hitPort = hitPort || protocol == p.protocol && from <= p.port && p.port <= to
 	}
-	return hit
+	return hit && hitPort, readable
 }
 
 func parse(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil {
-		return netip.PrefixFrom(a, a.BitLen()), !a.Is4In6()
+		return netip.PrefixFrom(a, a.BitLen()), true
 	}
 	p, err := netip.ParsePrefix(s)
-	return p, err == nil && !p.Addr().Is4In6()
+	return p, err == nil
 }
 
 // selects says whether a policy governs pods (D14, D16).

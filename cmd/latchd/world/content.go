@@ -3,7 +3,6 @@ package world
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
@@ -120,7 +119,7 @@ func (p *policyState) buildCluster(c *content, chunks []*chunk) {
 			}
 			cluster.Rules[d] = union(lists, len(p.leaving) > 0, clusterKey)
 		}
-		r.of(&cluster, report)
+		r.of(&cluster)
 		c.cluster = append(c.cluster, cluster)
 	}
 	for _, k := range p.sorted() {
@@ -132,35 +131,35 @@ func (p *policyState) buildCluster(c *content, chunks []*chunk) {
 	}
 }
 
-// of puts a cluster policy into the tier and to the priority of a rank. What is not known is reported and
-// taken for the closed side.
-func (r rank) of(c *policy.ClusterPolicy, report func(format string, args ...any)) {
-	c.Priority = min(max(int(r.priority), 0), 1000)
-	if c.Priority != int(r.priority) {
-		report("priority %d is not in 0..1000 and taken for the nearest that is", r.priority)
-	}
-	switch r.tier {
-	case v1alpha1.TierAdmin:
-		c.Tier = policy.TierAdmin
-	case v1alpha1.TierBaseline:
+// of puts a cluster policy into the tier and to the priority of a rank. Where one is not known no other rule may come
+// first: of its rules those that deny count, and those that pass, instead of which others would decide, deny.
+func (r rank) of(c *policy.ClusterPolicy) {
+	c.Tier, c.Priority = policy.TierAdmin, int(r.priority)
+	if r.tier == v1alpha1.TierBaseline {
 		c.Tier = policy.TierBaseline
-	default:
-		report("tier %q is not known: only its Deny rules count, in the Admin tier", r.tier)
-		c.Tier = policy.TierAdmin
-		for _, d := range policy.Directions {
-			c.Rules[d] = slices.DeleteFunc(slices.Clone(c.Rules[d]), func(r policy.ClusterRule) bool {
-				return r.Action != policy.ActionDeny
-			})
+	}
+	if r.check(func(string, error) {}) {
+		return
+	}
+	c.Priority = 0
+	for _, d := range policy.Directions {
+		var denies []policy.ClusterRule
+		for _, rule := range c.Rules[d] {
+			if rule.Action != policy.ActionAccept {
+				rule.Action = policy.ActionDeny
+				denies = append(denies, rule)
+			}
 		}
+		c.Rules[d] = denies
 	}
 }
 
 // denyAll is what stands for the unknown Deny rules of a cluster policy.
 func denyAll() []policy.ClusterRule {
 	var rules []policy.ClusterRule
-	for _, block := range []string{"0.0.0.0/0", "::/0"} {
+	for _, block := range everywhere {
 		rules = append(rules, policy.ClusterRule{
-			Rule:   policy.Rule{Peer: policy.Peer{Block: netip.MustParsePrefix(block)}, AllPorts: true},
+			Rule:   policy.Rule{Peer: policy.Peer{Block: block}, AllPorts: true},
 			Action: policy.ActionDeny,
 		})
 	}

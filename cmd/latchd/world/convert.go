@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,12 +33,19 @@ type convertedPorts struct {
 	ports  []policy.Ports
 }
 
-func (c *converter) report(field, format string, args ...any) {
+// What is done about what cannot be read. A rule of a policy that only allows is left out, which is closed.
+const (
+	leftOut    = "the rule is left out"
+	listedOnly = "without the policy's own object only the pods that are listed are selected"
+)
+
+// report notes what cannot be read, and what is done about it.
+func (c *converter) report(field string, err error, effect string) {
 	if len(c.problems) == maxProblems {
 		c.more++
 		return
 	}
-	c.problems = append(c.problems, apis.Problem{Object: c.object, Field: field, Message: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, apis.Problem{Object: c.object, Field: field, Message: fmt.Sprintf("%v: %s", err, effect)})
 }
 
 // done returns all problems.
@@ -57,13 +65,13 @@ func (c *converter) done() []apis.Problem {
 func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Options) *chunk {
 	c := converter{object: ref.String()}
 	out := &chunk{name: o.Name}
-	out.isolates, c.problems = isolation2(o.Spec.PodIsolation, c.object, "spec.podIsolation", c.problems)
+	out.isolates = c.isolation("spec.podIsolation", o.Spec.PodIsolation)
 	out.rules[policy.Ingress] = c.rules("spec.ingress", o.Spec.Ingress)
 	out.rules[policy.Egress] = c.rules("spec.egress", o.Spec.Egress)
 	out.egress = len(o.Spec.Egress) > 0
 	var err error
 	if out.selector, err = podSelector(o.Spec.PodSelector); err != nil {
-		c.report("spec.podSelector", "%v", err)
+		c.report("spec.podSelector", err, listedOnly)
 	}
 	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
 	out.lists = slices.ContainsFunc(o.Spec.PodSelectorEndpoints, func(p v1alpha1.PodEndpoint) bool { return p.Namespace == o.Namespace })
@@ -74,19 +82,20 @@ func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Option
 func convertClusterPolicyEndpoint(o *v1alpha1.ClusterPolicyEndpoint, ref apis.Ref, opts Options) *chunk {
 	c := converter{object: ref.String()}
 	out := &chunk{name: o.Name, rank: rank{o.Spec.Tier, o.Spec.Priority}}
+	c.rank(out.rank)
 	out.cluster[policy.Ingress] = c.clusterRules("spec.ingress", o.Spec.Ingress)
 	out.cluster[policy.Egress] = c.clusterRules("spec.egress", o.Spec.Egress)
 	var err error
 	if out.selector, err = subjectSelector(o.Spec.Subject); err != nil {
-		c.report("spec.subject", "%v", err)
+		c.report("spec.subject", err, listedOnly)
 	}
 	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
 	out.problems = c.done()
 	return out
 }
 
-// isolation2 reads directions. One that is not known closes both.
-func isolation2(types []networkingv1.PolicyType, object, field string, problems []apis.Problem) ([2]bool, []apis.Problem) {
+// isolation reads directions. One that is not known closes both.
+func (c *converter) isolation(field string, types []networkingv1.PolicyType) [2]bool {
 	var out [2]bool
 	for _, t := range types {
 		switch t {
@@ -96,13 +105,10 @@ func isolation2(types []networkingv1.PolicyType, object, field string, problems 
 			out[policy.Egress] = true
 		default:
 			out = [2]bool{true, true}
-			problems = append(problems, apis.Problem{
-				Object: object, Field: field,
-				Message: fmt.Sprintf("%q is no direction, both are isolated", t),
-			})
+			c.report(field, fmt.Errorf("%q is no direction", t), "both are isolated")
 		}
 	}
-	return out, problems
+	return out
 }
 
 // listing returns the listed pods with their addresses, and the names of those on this node. Pods with
@@ -127,26 +133,23 @@ func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rul
 	out := make([]policy.Rule, 0, len(in))
 	for i, r := range in {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if !c.hasPeer(at, r.CIDR, r.DomainName) {
+		if r.CIDR == "" && r.DomainName != "" {
+			c.domains++
 			continue
 		}
-		if r.DomainName != "" {
-			c.report(at, "has both cidr and domainName")
-			continue
-		}
-		block, err := parsePrefix(r.CIDR)
+		block, field, err := parsePeer(r.CIDR, r.DomainName)
 		if err != nil {
-			c.report(at+".cidr", "%v", err)
+			c.report(at+field, err, leftOut)
 			continue
 		}
 		except, err := parseExcept(block, r.Except)
 		if err != nil {
-			c.report(at+".except", "%v", err)
+			c.report(at+".except", err, leftOut)
 			continue
 		}
 		ports, field, err := c.convertPorts(r.Ports)
 		if err != nil {
-			c.report(at+field, "%v", err)
+			c.report(at+field, err, leftOut)
 			continue
 		}
 		out = append(out, policy.Rule{
@@ -157,69 +160,23 @@ func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rul
 	return out
 }
 
-func (c *converter) clusterRules(field string, in []v1alpha1.ClusterEndpointInfo) []policy.ClusterRule {
-	out := make([]policy.ClusterRule, 0, len(in))
-	for i, r := range in {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if !c.hasPeer(at, r.CIDR, r.DomainName) {
-			continue
-		}
-		action := c.action(at, r.Action)
-		if r.DomainName != "" {
-			c.report(at, "has both cidr and domainName")
-			if action != policy.ActionDeny {
-				continue
-			}
-		}
-		block, err := parsePrefix(r.CIDR)
-		if err != nil {
-			c.report(at+".cidr", "%v", err)
-			continue
-		}
-		ports, field, err := c.convertPorts(r.Ports)
-		if err != nil {
-			if action != policy.ActionDeny {
-				c.report(at+field, "%v", err)
-				continue
-			}
-			c.report(at+field, "%v: every port is denied", err)
-			ports = nil
-		}
-		out = append(out, policy.ClusterRule{
-			Rule: policy.Rule{
-				Peer:     policy.Peer{Block: block},
-				AllPorts: len(ports) == 0, Ports: ports,
-			},
-			Action: action,
-		})
+// parsePeer reads the block of a rule that names no domain. On an error it also returns the field.
+func parsePeer(cidr, domain string) (block netip.Prefix, field string, err error) {
+	switch {
+	case cidr == "":
+		return block, "", errors.New("has neither cidr nor domainName")
+	case domain != "":
+		return block, "", errors.New("has both cidr and domainName")
 	}
-	return out
+	block, err = parsePrefix(cidr)
+	return block, ".cidr", err
 }
 
-func (c *converter) action(at string, a v1alpha1.Action) policy.Action {
-	switch a {
-	case v1alpha1.ActionAccept:
-		return policy.ActionAccept
-	case v1alpha1.ActionPass:
-		return policy.ActionPass
-	case v1alpha1.ActionDeny:
-	default:
-		c.report(at+".action", "%q is no action and taken for Deny", a)
-	}
-	return policy.ActionDeny
-}
+// mappedError is a block that can be read, and that no packet matches.
+type mappedError string
 
-// hasPeer says whether a rule has an address, and reports one that has no peer at all.
-func (c *converter) hasPeer(at, cidr, domain string) bool {
-	if cidr == "" && domain != "" {
-		c.domains++
-		return false
-	}
-	if cidr == "" {
-		c.report(at, "has neither cidr nor domainName")
-		return false
-	}
-	return true
+func (e mappedError) Error() string {
+	return fmt.Sprintf("%q is an IPv4 block written as IPv6, which no packet matches", string(e))
 }
 
 // parsePrefix reads a block or a bare address, and masks host bits.
@@ -238,7 +195,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	case err != nil || !p.IsValid():
 		return p, fmt.Errorf("%q is no block of addresses", s)
 	case p.Addr().Is4In6():
-		return p, fmt.Errorf("%q is an IPv4 block written as IPv6, which no packet matches", s)
+		return p, mappedError(s)
 	}
 	return p.Masked(), nil
 }

@@ -70,7 +70,7 @@ func TestConvertRule(t *testing.T) {
 		{name: "everything", rule: peer("::/0"), want: all("::/0")},
 		{name: "mapped address", rule: peer("::ffff:10.0.0.1"), problem: `spec.egress[0].cidr: "::ffff:10.0.0.1" is an IPv4 block written as IPv6`},
 		{name: "mapped block", rule: peer("::ffff:10.0.0.0/104"), problem: "spec.egress[0].cidr: "},
-		{name: "no address", rule: peer("10.0.0"), problem: `spec.egress[0].cidr: "10.0.0" is no block of addresses`},
+		{name: "no address", rule: peer("10.0.0"), problem: `spec.egress[0].cidr: "10.0.0" is no block of addresses: the rule is left out`},
 		{name: "prefix too long", rule: peer("10.0.0.0/33"), problem: "spec.egress[0].cidr: "},
 		{name: "zone", rule: peer("fe80::1%eth0"), problem: "spec.egress[0].cidr: "},
 		{name: "leading zeros", rule: peer("010.0.0.1"), problem: "spec.egress[0].cidr: "},
@@ -129,57 +129,6 @@ func wantProblems(t *testing.T, problems []apis.Problem, want string) {
 		t.Errorf("problems %v, want none", problems)
 	case want != "" && (len(problems) != 1 || !strings.Contains(problems[0].String(), "x: "+want)):
 		t.Errorf("problems %v, want %q", problems, want)
-	}
-}
-
-// TestConvertClusterRule shows where the closed side of a malformed rule is another: Deny.
-func TestConvertClusterRule(t *testing.T) {
-	bad := []v1alpha1.Port{port("TCP", 80), port("ICMP")}
-	wanted := func(action policy.Action, b string, ports ...policy.Ports) *policy.ClusterRule {
-		return &policy.ClusterRule{
-			Rule:   policy.Rule{Peer: policy.Peer{Block: block(b)}, AllPorts: len(ports) == 0, Ports: ports},
-			Action: action,
-		}
-	}
-	tests := []struct {
-		name    string
-		rule    v1alpha1.ClusterEndpointInfo
-		want    *policy.ClusterRule
-		problem string
-	}{
-		{name: "accept", rule: v1alpha1.ClusterEndpointInfo{Action: "Accept", CIDR: "10.0.0.1", Ports: []v1alpha1.Port{port("UDP", 53)}},
-			want: wanted(policy.ActionAccept, "10.0.0.1/32", policy.Ports{Protocol: policy.UDP, First: 53, Last: 53})},
-		{name: "pass", rule: v1alpha1.ClusterEndpointInfo{Action: "Pass", CIDR: "::/0"}, want: wanted(policy.ActionPass, "::/0")},
-		{name: "deny", rule: v1alpha1.ClusterEndpointInfo{Action: "Deny", CIDR: "10.1.1.1/8"}, want: wanted(policy.ActionDeny, "10.0.0.0/8")},
-		{name: "accept with bad ports", rule: v1alpha1.ClusterEndpointInfo{Action: "Accept", CIDR: "10.0.0.1", Ports: bad},
-			problem: `spec.egress[0].ports[1].protocol: "ICMP" is no protocol with ports`},
-		{name: "pass with bad ports", rule: v1alpha1.ClusterEndpointInfo{Action: "Pass", CIDR: "10.0.0.1", Ports: bad},
-			problem: "spec.egress[0].ports[1].protocol: "},
-		{name: "deny with bad ports", rule: v1alpha1.ClusterEndpointInfo{Action: "Deny", CIDR: "10.0.0.1", Ports: bad},
-			want: wanted(policy.ActionDeny, "10.0.0.1/32"), problem: `spec.egress[0].ports[1].protocol: "ICMP" is no protocol with ports: every port is denied`},
-		{name: "deny with a bad address", rule: v1alpha1.ClusterEndpointInfo{Action: "Deny", CIDR: "ten"}, problem: "spec.egress[0].cidr: "},
-		{name: "deny without a peer", rule: v1alpha1.ClusterEndpointInfo{Action: "Deny"}, problem: "spec.egress[0]: has neither"},
-		{name: "deny with both peers", rule: v1alpha1.ClusterEndpointInfo{Action: "Deny", CIDR: "10.0.0.1", DomainName: "a.b"},
-			want: wanted(policy.ActionDeny, "10.0.0.1/32"), problem: "spec.egress[0]: has both"},
-		{name: "accept with both peers", rule: v1alpha1.ClusterEndpointInfo{Action: "Accept", CIDR: "10.0.0.1", DomainName: "a.b"}, problem: "spec.egress[0]: has both"},
-		{name: "domain", rule: v1alpha1.ClusterEndpointInfo{Action: "Accept", DomainName: "a.b"}, problem: "1 rules name a domain"},
-		{name: "unknown action", rule: v1alpha1.ClusterEndpointInfo{Action: "Log", CIDR: "10.0.0.1"},
-			want: wanted(policy.ActionDeny, "10.0.0.1/32"), problem: `spec.egress[0].action: "Log" is no action and taken for Deny`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			o := makeCPE("x", "c")
-			o.Spec.Egress = []v1alpha1.ClusterEndpointInfo{tt.rule}
-			c := convertClusterPolicyEndpoint(o, apis.Ref{Kind: apis.KindClusterPolicyEndpoint, Name: "x"}, Options{})
-			var want []policy.ClusterRule
-			if tt.want != nil {
-				want = append(want, *tt.want)
-			}
-			if diff := cmp.Diff(want, c.cluster[policy.Egress], comparePrefixes...); diff != "" {
-				t.Error("rules: want -, have +:\n", diff)
-			}
-			wantProblems(t, c.problems, tt.problem)
-		})
 	}
 }
 
@@ -312,6 +261,7 @@ func TestClusterPolicyRank(t *testing.T) {
 	rules := func(o *v1alpha1.ClusterPolicyEndpoint) {
 		o.Spec.Egress = []v1alpha1.ClusterEndpointInfo{
 			{CIDR: "10.9.0.1", Action: v1alpha1.ActionAccept}, {CIDR: "10.9.0.2", Action: v1alpha1.ActionDeny},
+			{CIDR: "10.9.0.3", Action: v1alpha1.ActionPass},
 		}
 	}
 	for _, tt := range []struct {
@@ -320,11 +270,11 @@ func TestClusterPolicyRank(t *testing.T) {
 		want     string
 		problem  string
 	}{
-		{"Admin", 0, "Admin 0, 2 rules", ""},
-		{"Baseline", 1000, "Baseline 1000, 2 rules", ""},
-		{"Admin", 1001, "Admin 1000, 2 rules", "priority 1001 is not in 0..1000"},
-		{"Admin", -1, "Admin 0, 2 rules", "priority -1 is not"},
-		{"admin", 5, "Admin 5, 1 rules", `tier "admin" is not known`},
+		{"Admin", 0, "Admin 0, 3 rules", ""},
+		{"Baseline", 1000, "Baseline 1000, 3 rules", ""},
+		{"Admin", 1001, "Admin 0, 2 rules", "1001 is not in 0..1000: only its Deny rules count, before all others"},
+		{"Baseline", -1, "Baseline 0, 2 rules", "-1 is not"},
+		{"admin", 5, "Admin 0, 2 rules", `"admin" is no tier`},
 	} {
 		s := newStage(t)
 		s.Synced()
@@ -339,7 +289,7 @@ func TestClusterPolicyRank(t *testing.T) {
 			t.Errorf("%v %v is %s, want %s", tt.tier, tt.priority, got, tt.want)
 		}
 		problems := s.desired("app=a").Problems
-		if tt.problem == "" && len(problems) > 0 || tt.problem != "" && (len(problems) != 1 || !strings.Contains(problems[0].Message, tt.problem)) {
+		if tt.problem == "" && len(problems) > 0 || tt.problem != "" && (len(problems) != 2 || !strings.Contains(problems[1].Message, tt.problem)) {
 			t.Errorf("%v %v: problems %v, want %q", tt.tier, tt.priority, problems, tt.problem)
 		}
 	}

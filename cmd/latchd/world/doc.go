@@ -23,10 +23,10 @@
 //
 // All endpoints objects of one policy are one policy: union of rules and of podIsolation, or of none the
 // policy's types and their default (D11). Each object is converted once, when it changes, and shared by
-// all identifiers. What is malformed is reported and left out as a whole rule, which is closed, as rules
-// only allow. In a cluster policy it is not always: there a Deny rule with malformed ports denies all
-// ports, an unknown action is Deny, and of an unknown tier only the Deny rules count, in the Admin tier.
-// A malformed address can only be reported.
+// all identifiers. What cannot be read is reported and opens nothing (D19): as a rule of a policy that only
+// allows, or an Accept rule, it is left out. In a cluster policy other rules would decide instead of a Deny or
+// Pass rule, so that becomes a Deny rule for every port or address that it may have meant; an unknown action is
+// Deny, and of an object of unknown tier or priority only the Deny rules count, before all others.
 //
 // # Time
 //

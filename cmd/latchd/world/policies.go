@@ -64,7 +64,9 @@ func namespacedPolicy(ref policy.PolicyRef, s *metav1.LabelSelector, types []net
 		out.isolates = [2]bool{policy.Ingress: true, policy.Egress: egressRules}
 		return out
 	}
-	out.isolates, out.problems = isolation2(types, refString(ref), "spec.policyTypes", out.problems)
+	c := converter{object: refString(ref)}
+	out.isolates = c.isolation("spec.policyTypes", types)
+	out.problems = append(out.problems, c.done()...)
 	return out
 }
 
@@ -74,11 +76,15 @@ func ofClusterNetworkPolicy(o *v1alpha1.ClusterNetworkPolicy) ownPolicy {
 		rank: rank{o.Spec.Tier, o.Spec.Priority},
 	}
 	out.setSelector(subjectSelector(&o.Spec.Subject))
-	denies := func(r v1alpha1.ClusterPolicyRule) bool { return r.Action == v1alpha1.ActionDeny }
-	out.isolates = [2]bool{
-		policy.Ingress: slices.ContainsFunc(o.Spec.Ingress, denies),
-		policy.Egress:  slices.ContainsFunc(o.Spec.Egress, denies),
+	c := converter{object: refString(out.ref)}
+	c.rank(out.rank)
+	for d, rules := range [2][]v1alpha1.ClusterPolicyRule{policy.Ingress: o.Spec.Ingress, policy.Egress: o.Spec.Egress} {
+		for i, r := range rules {
+			at := fmt.Sprintf("spec.%s[%d]", [2]string{policy.Ingress: "ingress", policy.Egress: "egress"}[d], i)
+			out.isolates[d] = c.action(at, r.Action) == policy.ActionDeny || out.isolates[d]
+		}
 	}
+	out.problems = append(out.problems, c.done()...)
 	return out
 }
 
