@@ -56,7 +56,7 @@ func (s *surroundings) problems() []state.Problem {
 	}
 	if s.place != nil {
 		if p := s.place.Problem(); p != "" {
-			all = append(all, state.Problem{Object: "CNI configuration", Message: p})
+			all = append(all, state.Problem{Object: state.ObjectConfiguration, Message: p})
 		}
 	}
 	return all

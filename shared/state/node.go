@@ -67,6 +67,9 @@ type NotAdopted struct {
 	Reason    string `json:"reason"`
 }
 
+// ObjectConfiguration is what a problem with the node's CNI configuration is about, in place of an object.
+const ObjectConfiguration = "CNI configuration"
+
 // Problem is something in an object that could not be taken as it is.
 type Problem struct {
 	Object  string `json:"object"`          // kind namespace/name

@@ -115,6 +115,20 @@ func examine(t *testing.T, o Options) []Finding {
 	return Examine(n, o)
 }
 
+// A problem with what is no object has a fix of its own.
+func TestFixOfAConfiguration(t *testing.T) {
+	o := Options{Bpffs: t.TempDir(), StateDir: t.TempDir()}
+	said := state.Status{Ready: true, UpdatedAt: time.Now(), Problems: []state.Problem{{Object: state.ObjectConfiguration, Message: "none"}}}
+	if err := state.New(o.StateDir).WriteStatus(said); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range examine(t, o) {
+		if strings.Contains(f.Message, "CNI configuration: none") && !strings.Contains(f.Fix, "primary CNI's configuration") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
 func TestLatchd(t *testing.T) {
 	for _, test := range []struct {
 		name  string

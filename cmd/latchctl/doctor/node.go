@@ -9,6 +9,7 @@ import (
 
 	"github.com/latch-cni/latch/shared/attach"
 	"github.com/latch-cni/latch/shared/foreign"
+	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/view"
 )
 
@@ -88,8 +89,19 @@ func (x *exam) latchd() {
 		x.add(OK, check, "", "ready, %s mode", s.Mode)
 	}
 	for _, p := range w.Problems {
-		x.add(Warn, check, "mend the object; its message says what is wrong", "%s: %s", strings.TrimSpace(p.Object+" "+p.Field), p.Message)
+		x.add(Warn, check, problemFix(p.Object), "%s: %s", strings.TrimSpace(p.Object+" "+p.Field), p.Message)
 	}
+}
+
+// problemFix is what to do about a problem that latchd told.
+func problemFix(object string) string {
+	switch object {
+	case state.ObjectConfiguration:
+		return "mend or install the primary CNI's configuration; latchd takes it over by itself"
+	case foreign.AgentName:
+		return "switch it off; latchd --take-over removes what it leaves"
+	}
+	return "mend the object; its message says what is wrong"
 }
 
 func (x *exam) pods() {

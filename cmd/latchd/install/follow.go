@@ -31,6 +31,7 @@ type Follower struct {
 	good     []byte      // its last good content, as a conflist
 	mode     fs.FileMode // of the file
 	lost     time.Time   // when it was found to be gone
+	last     error       // what was not as it should be
 	told     string      // what was last said of keys in an entry that is there
 
 	mu      sync.Mutex
@@ -105,13 +106,14 @@ func (f *Follower) Look() error {
 	if err != nil && !errors.Is(err, errNoPrimary) {
 		return err
 	}
-	if f.waits(name) {
-		return nil
+	switch {
+	case f.waits(name): // what was last said holds
+	case f.cfg.InPlace:
+		f.last = f.inPlace(name, err)
+	default:
+		f.last = f.ownFile(name, err)
 	}
-	if f.cfg.InPlace {
-		return f.inPlace(name, err)
-	}
-	return f.ownFile(name, err)
+	return f.last
 }
 
 // waits reports true while a primary that we follow may only be on its way from one file to the next.

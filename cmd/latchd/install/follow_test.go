@@ -143,6 +143,28 @@ func TestPrimaryRemoved(t *testing.T) {
 	g.wantSoon(DefaultName, conflist(portmap, bare))
 }
 
+// A broken primary that is deleted is never said to be in order, not even while it may still come back.
+func TestBrokenPrimaryRemoved(t *testing.T) {
+	g := newGround(t)
+	g.write(primaryName, "{")
+	var said bytes.Buffer
+	g.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+	f := NewFollower(g.cfg)
+	f.note(f.Look())
+	g.write(primaryName, conflist(vpc))
+	f.note(f.Look())
+	g.write(primaryName, "{")
+	f.note(f.Look())
+	said.Reset()
+	g.remove(primaryName)
+	f.note(f.Look())
+	f.grace = 0
+	f.note(f.Look())
+	if err := wantProblem(f, "no configuration of a primary CNI"); err != nil || strings.Contains(said.String(), "in order") {
+		t.Errorf("%v; it said:\n%s", err, said.String())
+	}
+}
+
 // On a new node nothing may start before the primary is there.
 func TestNoPrimaryYet(t *testing.T) {
 	g := newGround(t)
