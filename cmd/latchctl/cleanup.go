@@ -66,13 +66,18 @@ At a terminal it asks first, unless --yes is given. It may be called again at an
 }
 
 func inventoryTable(w io.Writer, i cleanup.Inventory) {
+	if i.Empty() {
+		fmt.Fprintln(w, "nothing of Latch is here")
+	}
 	for _, a := range i.Attachments {
 		fmt.Fprintf(w, "attachment  %s\n", a)
 	}
 	for _, l := range i.Layouts {
 		fmt.Fprintf(w, "pins        %s\n", l)
 	}
-	fmt.Fprintf(w, "records     %s in %s\n", plural(i.Records, "file"), i.StateDir)
+	if i.Records > 0 {
+		fmt.Fprintf(w, "records     %s in %s\n", plural(i.Records, "file"), i.StateDir)
+	}
 }
 
 func summary(i cleanup.Inventory) string {

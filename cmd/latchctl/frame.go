@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 )
 
+// keysFoot is what the foot says of keys.
+const keysFoot = "q quits   "
+
 // frame draws a sample on a screen: as many lines as there are rows at most, none wider.
 func frame(s sample, width, height int) []string {
 	broken := 0
@@ -31,7 +34,7 @@ func frame(s sample, width, height int) []string {
 	lines = append(lines, podLines(s.Pods, width, podRows)...)
 	lines = append(lines, "")
 	lines = append(lines, deniedLines(s, width, deniedRows)...)
-	lines = append(lines, cut("q quits   * rate of several pods, which share rules", width))
+	lines = append(lines, cut(keysFoot+"* rate of several pods, which share rules", width))
 	if len(lines) > height {
 		lines = lines[:height]
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/latch-cni/latch/shared/cleanup"
 	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/view"
 )
@@ -34,6 +35,13 @@ var (
 	isolated = view.Decision{Verdict: "deny", Rule: 0x2345, Tier: "NetworkPolicy", Policy: dbPolicy, Action: "Deny", Isolation: true}
 	open     = view.Decision{Verdict: "allow", Tier: "Default"}
 )
+
+// What cleanup would remove: nothing is said to be nothing.
+func TestInventoryTable(t *testing.T) {
+	wantTable(t, func(w io.Writer) { inventoryTable(w, cleanup.Inventory{StateDir: "/run/latch"}) }, "nothing of Latch is here")
+	found := cleanup.Inventory{Layouts: []string{"/sys/fs/bpf/latch/v1"}, StateDir: "/run/latch"}
+	wantTable(t, func(w io.Writer) { inventoryTable(w, found) }, "pins        /sys/fs/bpf/latch/v1")
+}
 
 func ago(d time.Duration) *time.Time {
 	t := time.Now().Add(-d)

@@ -65,7 +65,7 @@ func (a *app) topOnce(ctx context.Context, s *sampler) error {
 	}
 	return a.print(now, func(w io.Writer) {
 		for _, line := range frame(now, 120, len(now.Pods)+len(now.Denied)+12) {
-			fmt.Fprintln(w, strings.TrimRight(line, " "))
+			fmt.Fprintln(w, strings.TrimRight(strings.TrimPrefix(line, keysFoot), " "))
 		}
 	})
 }

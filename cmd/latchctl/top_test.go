@@ -102,7 +102,7 @@ func TestTopWithoutATerminal(t *testing.T) {
 	if code, _, errOut := n.run("top"); code != exitUsage || !strings.Contains(errOut, "--once") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
-	if code, out, errOut := n.run("top", "--once"); code != 0 || !containsAll(out, []string{testenv.PodA.Name, "POD ", "DENIED "}) {
+	if code, out, errOut := n.run("top", "--once"); code != 0 || !containsAll(out, []string{testenv.PodA.Name, "POD ", "DENIED "}) || strings.Contains(out, "quits") {
 		t.Errorf("exit code %d: %s%s", code, out, errOut)
 	}
 	wantParses(t, n, "json", []string{"top", "-o", "json"})
