@@ -45,7 +45,7 @@ func (c conf) chain() []string {
 
 const (
 	pluginType = "latch"
-	install    = "latchd install, and leave latchd running with --cni-conf-dir"
+	install    = "latchd install, and leave latchd running with --cni-conf-dir; or name the runtime's folder: --cni-conf-dir"
 )
 
 // configuration looks at what a runtime would take: the first file of the folder, by name.
