@@ -5,7 +5,8 @@
 // a file, of the directory, or of ..data as Kubernetes does it for volumes. Events only say that it is
 // time to look: every look asks about all files, and a slow periodic one reads them all and finds what no event
 // told, such as an edit behind a symbolic link. Names that start with a dot and subdirectories are passed over;
-// a subdirectory with manifests in it is a problem of the snapshot.
+// a subdirectory with manifests in it is a problem of the snapshot, and so is a file that is named nearly as one, a
+// second after it got the name: not the temporary ones of those who replace files.
 //
 // Nothing is lost by a mistake:
 //   - Of a file that cannot be read, or is cut to nothing (which is also how writing in place starts),

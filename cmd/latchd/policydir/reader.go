@@ -8,12 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/manifest"
-	"github.com/latch-cni/latch/shared/folder"
 	"github.com/latch-cni/latch/shared/state"
 )
 
@@ -38,11 +36,12 @@ type Snapshot struct {
 type Reader struct {
 	dir     string
 	files   map[string]*file
-	passed  []string // folders with manifests that nobody reads
+	passed  []apis.Problem // what looks like manifests and is not read
 	looked  bool
 	kept    state.Manifests      // for the next Reader of the directory, and of the one before
 	keepErr error                // of forgetting what is kept of files that are gone
 	calm    time.Duration        // a file that was written later is not read yet, up to patience
+	settle  time.Duration        // a file that is not read is told once it has had its name for so long
 	waiting map[string]time.Time // files that were not read for that, since when
 }
 
@@ -67,7 +66,7 @@ func (r *Reader) Read() (changed bool, err error) { return r.read(true) }
 
 // read is Read. Unless it is to be thorough, it passes over files that look as they did.
 func (r *Reader) read(thorough bool) (changed bool, err error) {
-	names, passed, err := list(r.dir)
+	names, passed, err := r.list()
 	if err != nil {
 		return false, fmt.Errorf("read policy directory: %w", err)
 	}
@@ -311,9 +310,7 @@ func (r *Reader) Snapshot() Snapshot {
 	if r.keepErr != nil {
 		s.Problems = append(s.Problems, apis.Problem{File: r.dir, Message: fmt.Sprintf("what files that are gone said cannot be forgotten: %v", r.keepErr)})
 	}
-	for _, name := range r.passed {
-		s.Problems = append(s.Problems, apis.Problem{File: name + "/", Message: "is a folder: the manifests in it are not read"})
-	}
+	s.Problems = append(s.Problems, r.passed...)
 	return s
 }
 
@@ -324,41 +321,4 @@ func (r *Reader) names() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// list returns the names that can be manifests, and those of folders that hold some, sorted.
-func list(dir string) (names, folders []string, _ error) {
-	entries, err := folder.Entries(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range entries {
-		if isManifest(e.Name()) {
-			names = append(names, e.Name())
-		}
-		if !strings.HasPrefix(e.Name(), ".") && !e.Type().IsRegular() && hasManifest(filepath.Join(dir, e.Name())) {
-			folders = append(folders, e.Name())
-		}
-	}
-	return names, folders, nil
-}
-
-// hasManifest tells whether a path is a folder with a manifest in it.
-func hasManifest(path string) bool {
-	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return false
-	}
-	entries, _ := os.ReadDir(path) // what cannot be read would not be either
-	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() && isManifest(e.Name()) })
-}
-
-func isManifest(name string) bool {
-	if strings.HasPrefix(name, ".") {
-		return false
-	}
-	switch filepath.Ext(name) {
-	case ".yaml", ".yml", ".json":
-		return true
-	}
-	return false
 }

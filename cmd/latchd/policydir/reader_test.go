@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -89,6 +90,17 @@ func TestReader(t *testing.T) {
 					t.Fatal(err)
 				}
 			}},
+		}},
+		{name: "a file that may be taken for a manifest is told", steps: []step{
+			{name: "good", do: put("a.yaml", namespace("a")), objects: []string{"a"}},
+			{name: "put aside", do: func(t *testing.T, dir string) {
+				if err := os.Rename(filepath.Join(dir, "a.yaml"), filepath.Join(dir, "a.yaml.bak")); err != nil {
+					t.Fatal(err)
+				}
+			}, problems: []string{"a.yaml.bak: is not read: only names that end in .yaml, .yml or .json are"}},
+			{name: "nothing", do: nothing, problems: []string{"a.yaml.bak: "}, same: true},
+			{name: "other letters", do: put("b.YAML", namespace("b")), problems: []string{"a.yaml.bak: ", "b.YAML: is not read"}},
+			{name: "gone", do: remove("a.yaml.bak"), problems: []string{"b.YAML: "}},
 		}},
 		{name: "a folder with manifests is told", steps: []step{
 			{name: "empty folder", same: true, do: func(t *testing.T, dir string) {
@@ -263,5 +275,21 @@ func TestReaderKeepsPointers(t *testing.T) {
 	}
 	if after[1] == before[1] {
 		t.Error("object of a changed file has the old pointer")
+	}
+}
+
+// Who replaces a file may do so by one that is named nearly as it.
+func TestFileOnItsWayIsNotTold(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml.k3Xq9", namespace("a"))
+	r := NewReader(dir)
+	for _, test := range []struct {
+		settle time.Duration
+		told   int
+	}{{time.Hour, 0}, {0, 1}} {
+		r.settle = test.settle
+		if _, err := r.Read(); err != nil || len(r.Snapshot().Problems) != test.told {
+			t.Errorf("after %v: %v, %v", test.settle, r.Snapshot().Problems, err)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func Watch(ctx context.Context, dir string, opts Options, deliver func(Snapshot)
 		return fmt.Errorf("read policy directory: %w", err)
 	}
 	w := watcher{opts: opts.withDefaults(), dir: dir, reader: NewReader(dir), deliver: deliver}
-	w.reader.calm = w.opts.Debounce
+	w.reader.calm, w.reader.settle = w.opts.Debounce, patience
 	if opts.StateDir != "" {
 		w.reader.kept = state.New(opts.StateDir).Manifests(dir)
 	}
