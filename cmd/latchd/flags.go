@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -151,7 +152,7 @@ func parseFlags(args []string) (options, error) {
 	if o.flowTableSize < bpf.MinFlows || o.flowTableSize > bpf.MaxFlows {
 		errs = append(errs, fmt.Errorf("--flow-table-size %d: must be from %d to %d", o.flowTableSize, bpf.MinFlows, bpf.MaxFlows))
 	}
-	for flag, path := range map[string]string{"--bpffs": o.bpffs, "--state-dir": o.stateDir} {
+	for flag, path := range map[string]string{"--bpffs": o.bpffs, "--state-dir": o.stateDir, "--plugin-log-file": cmp.Or(o.pluginLog.file, "/")} {
 		if !filepath.IsAbs(path) { // the plugin uses it, in another working directory
 			errs = append(errs, fmt.Errorf("%s %q: must be an absolute path", flag, path))
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +16,8 @@ func TestWrongValues(t *testing.T) {
 		"--audit-period=0s", "--lock-timeout=0s", "--bpffs=bpf", "--state-dir=run/latch", "--node-ip=10.0.0", "--enforcing-mode=Strict",
 		"--attach-mode=xdp", "--unknown-pods=deny", "--log-level=trace", "--flow-table-size=1023",
 		"--flow-table-size=4194305", "--in-place", "--primary=10-aws.conflist", "--conflist-name=04-latch.conflist",
-		"--conflist-name=../latch.conflist",
+		"--conflist-name=../latch.conflist", "--status-addr=8164", "--metrics-addr=:816x", "--health-addr=localhost:70000",
+		"--plugin-log-file=latch.log",
 	} {
 		_, err := parseFlags([]string{"--policy-dir", "/p", arg})
 		if flag, _, _ := strings.Cut(arg, "="); err == nil || !strings.Contains(err.Error(), flag) {
@@ -22,6 +25,20 @@ func TestWrongValues(t *testing.T) {
 		}
 	}
 	if _, err := parseFlags([]string{"--policy-dir", "/p", "--grace=0s", "--policy-wait=0s", "--workers=1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of a log file the folder is made, and no more: with more missing the path is mistyped.
+func TestLogFileInNoFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a", "b", "latchd.log")
+	if code, said := runWith(t, "--policy-dir", t.TempDir(), "--log-file", file); code != 2 || !strings.Contains(said, "--log-file "+file) {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(file))); err == nil {
+		t.Error("folders were made")
+	}
+	if err := checkLogFile(filepath.Dir(file)); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -46,6 +47,10 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "latchd: %v\nsee: latchd --help\n", err)
 		return 2
 	}
+	if err := checkLogFile(opts.logFile); err != nil {
+		fmt.Fprintln(os.Stderr, "latchd:", err)
+		return 2
+	}
 	out := logWriter(opts.logFile)
 	defer out.Close()
 	log := slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: opts.logLevel}))
@@ -72,6 +77,15 @@ func meant(command string) string {
 		return fmt.Sprintf("; did you mean %q?", word)
 	}
 	return ""
+}
+
+// checkLogFile refuses a file in a folder of a folder that does not exist: that is mistyped, and would be made.
+func checkLogFile(file string) error {
+	above := filepath.Dir(filepath.Dir(file))
+	if _, err := os.Stat(above); file != "" && errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--log-file %s: folder %s does not exist", file, above)
+	}
+	return nil
 }
 
 // logWriter is standard error, or a file whose size is bounded.

@@ -49,11 +49,26 @@ func (o *observeOptions) check(node string, n *enforce.NodeConfig) error {
 	o.flowLog.Node, o.flowLog.Format = node, flowlog.Format(o.format)
 	n.EventsDeny = o.flowLog.File != ""
 	n.EventsAllow = n.EventsDeny && o.flowLog.Allows > 0
-	errs := []error{o.flowLog.Check()}
+	errs := []error{o.flowLog.Check(), address("--health-addr", o.healthAddr), address("--metrics-addr", o.metricsAddr), address("--status-addr", o.statusAddr)}
 	if _, err := metrics.ParseDetail(o.detail); err != nil {
 		errs = append(errs, fmt.Errorf("--metrics-detail %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// address returns an error if an address cannot be one to listen on. Empty is off.
+func address(flag, addr string) error {
+	if addr == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: use HOST:PORT or :PORT", flag, addr)
+	}
+	return nil
 }
 
 // observation is what latchd tells about the node. Nothing of it is needed for enforcement.
