@@ -138,32 +138,6 @@ type daemon struct {
 	places   map[string]written // of objects in a policy directory
 }
 
-// written is where an object is written.
-type written struct {
-	file string
-	line int
-}
-
-func placesOf(s policydir.Snapshot) map[string]written {
-	places := make(map[string]written, len(s.Objects))
-	for name, f := range s.Files {
-		for _, o := range f.Objects {
-			if at, twice := places[o.Ref.String()]; !twice || name < at.file { // the first one counts
-				places[o.Ref.String()] = written{name, o.Line}
-			}
-		}
-	}
-	return places
-}
-
-// placed completes a problem with an object by where the object is written.
-func placed(p apis.Problem, places map[string]written) apis.Problem {
-	if at, ok := places[p.Object]; ok && p.File == "" {
-		p.File, p.Line = at.file, at.line
-	}
-	return p
-}
-
 func (d *daemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -71,8 +71,37 @@ spec:
 	for _, p := range w.Problems() {
 		got = append(got, placed(p, placesOf(s)).String())
 	}
-	want := []string{`a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[0].cidr: "10.0.0.0/40" is no block of addresses: the rule is left out`,
-		"a.yaml:6: PolicyEndpoint shop/db-1: spec.ingress[1].ports[0].port: 70000 is not in 0..65535: the rule is left out"}
+	want := []string{`a.yaml:13: PolicyEndpoint shop/db-1: spec.ingress[0].cidr: "10.0.0.0/40" is no block of addresses: the rule is left out`,
+		"a.yaml:14: PolicyEndpoint shop/db-1: spec.ingress[1].ports[0].port: 70000 is not in 0..65535: the rule is left out"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// What is wrong with a version that stays in force is not told with a line of the version that does not.
+func TestProblemOfEarlierVersion(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	r := policydir.NewReader(filepath.Dir(file))
+	var got []string
+	for _, rule := range []string{"{cidr: 10.0.0.300}", `{cidr: 10.0.0.30, ports: [{port: "80"}]}`} {
+		text := "apiVersion: networking.k8s.aws/v1alpha1\nkind: PolicyEndpoint\nmetadata: {name: db-1}\n" +
+			"spec: {policyRef: {name: db}, podIsolation: [Ingress], ingress: [" + rule + "]}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(); err != nil {
+			t.Fatal(err)
+		}
+		s := r.Snapshot()
+		w := world.New(world.Options{})
+		w.Replace(s.Objects)
+		got = nil
+		for _, p := range w.Problems() {
+			got = append(got, placed(p, placesOf(s)).String())
+		}
+	}
+	want := []string{`a.yaml: PolicyEndpoint default/db-1: spec.ingress[0].cidr: "10.0.0.300" is no block of addresses: the rule is left out` +
+		" (in an earlier version of the file, which is in force)"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

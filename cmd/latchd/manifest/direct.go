@@ -9,6 +9,7 @@ import (
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
 	"github.com/latch-cni/latch/cmd/latchd/apis/v1alpha1"
+	"github.com/latch-cni/latch/cmd/latchd/world"
 )
 
 // direct decodes a section that is one object in JSON with nothing wrong about it, without a tree of its
@@ -41,7 +42,7 @@ func (d *decoder) direct(s section) bool {
 	if wrong, err := kjson.UnmarshalStrict(text, o); err != nil || len(wrong) > 0 {
 		return false
 	}
-	if _, ok := check(o); !ok {
+	if _, ok := check(o); !ok || len(world.Check(o)) > 0 {
 		return false
 	}
 	ref, _ := apis.RefOf(o)
@@ -64,4 +65,8 @@ func (d *decoder) add(o apis.Object, ref apis.Ref, line int) {
 	line = d.line(line)
 	d.seen[ref] = line
 	d.content.Objects = append(d.content.Objects, Object{Object: o, Ref: ref, File: d.file, Line: line})
+	if p, found := world.HostBits(o); found {
+		p.File, p.Line, p.Object = d.file, line, ref.String()
+		d.content.Ignored = append(d.content.Ignored, p)
+	}
 }

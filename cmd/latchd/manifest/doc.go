@@ -12,6 +12,6 @@
 // in one, if the shorter has four letters or less. The same goes for a kind near one of ours, and for the
 // group of one. Status and the inside of a pod's spec are not read, so nothing there is a typo.
 //
-// It is pure: the same bytes give the same content. It does not judge rules; package world does, rule
-// by rule, for objects of every origin.
+// It is pure: the same bytes give the same content. Package world judges the values of rules, for objects of every
+// origin: what it cannot read is told with its line, and the object is returned all the same.
 package manifest

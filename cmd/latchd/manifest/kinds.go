@@ -56,6 +56,9 @@ func maker(apiVersion, kind string) (newObject func() apis.Object, field string,
 	return k.new, "", nil
 }
 
+// Knows says whether a kind is one that is read.
+func Knows(kind string) bool { _, ok := kinds[kind]; return ok }
+
 func (k kindOf) apiVersion() string { return strings.TrimPrefix(k.group+"/"+k.version, "/") }
 
 // kindNames has the group of each kind, and of its List, but for PodList: NodeList is not a typo of it.

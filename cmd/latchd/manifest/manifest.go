@@ -3,11 +3,13 @@ package manifest
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/latch-cni/latch/cmd/latchd/apis"
+	"github.com/latch-cni/latch/cmd/latchd/world"
 )
 
 // Object is one decoded object and where it was found.
@@ -16,6 +18,10 @@ type Object struct {
 	Ref  apis.Ref
 	File string
 	Line int // of the first line of the object
+
+	// Wrong are values that cannot be read, as package world judges. Without an earlier version the object is in
+	// force all the same, so that what it closes is closed.
+	Wrong []apis.Problem
 }
 
 // Content is what a file holds.
@@ -179,6 +185,11 @@ func (d *decoder) keep(n *yaml.Node, kind string, o apis.Object) {
 		return
 	}
 	d.add(o, ref, n.Line)
+	wrong := world.Check(o)
+	for i := range wrong {
+		wrong[i].File, wrong[i].Line = d.file, d.line(lineAt(n, wrong[i].Field))
+	}
+	d.content.Objects[len(d.content.Objects)-1].Wrong = wrong
 }
 
 // ours tells whether an unknown field should be known. Status is not read, and of policies whose rules
@@ -212,6 +223,24 @@ func field(n *yaml.Node, key string) (*yaml.Node, bool) {
 func lineOf(n *yaml.Node, key string) int {
 	if v, ok := field(n, key); ok {
 		return v.Line
+	}
+	return n.Line
+}
+
+// lineAt returns the line of the value at a path like spec.ingress[2].cidr, or of the innermost that is there.
+func lineAt(n *yaml.Node, path string) int {
+	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		next, ok := field(n, step)
+		if i, err := strconv.Atoi(step); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
+			next, ok = n.Content[i], true
+			if next.Kind == yaml.AliasNode {
+				next = next.Alias
+			}
+		}
+		if !ok {
+			break
+		}
+		n = next
 	}
 	return n.Line
 }

@@ -13,6 +13,8 @@
 //     the last version stays in force.
 //   - Of a file with a broken document the other documents take effect, and objects of its last version
 //     that are missing now stay in force, since they may be in the broken one.
+//   - Of an object with a value that cannot be read, such as an address, the last version stays in force that had
+//     none. Without one it is in force as package world reads it, which opens nothing.
 //   - While the directory cannot be read, everything stays in force.
 //   - Of an object in two files the one in the lexically first file counts.
 //   - What is taken out of a file, or with it, stays while another file waits to be read, for 1 s at most: it

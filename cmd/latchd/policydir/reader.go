@@ -22,6 +22,8 @@ type FileState struct {
 	Broken   bool              // a part of the file cannot be used
 	Problems []apis.Problem
 	Ignored  []apis.Problem
+
+	decoded int // of the problems, those of what was decoded
 }
 
 // Snapshot is the content of the directory at one moment. It is shared: do not change it.
@@ -254,48 +256,37 @@ func (f *file) update(name string, data []byte, err error, last func() ([]manife
 			Broken: len(c.Problems) > 0,
 		}
 	}
-	if f.state.Broken || len(data) == 0 {
+	f.state.decoded = len(f.state.Problems)
+	wrong := slices.ContainsFunc(f.state.Objects, func(o manifest.Object) bool { return len(o.Wrong) > 0 })
+	if f.state.Broken || len(data) == 0 || wrong {
 		old, lastErr = last()
 	}
-	if !f.state.Broken && len(old) > 0 {
+	if !f.state.Broken && len(data) == 0 && len(old) > 0 {
 		f.state.Broken = true
 		f.state.Problems = []apis.Problem{{File: name, Message: "is empty; delete the file to take its objects away"}}
 	}
 	if lastErr != nil {
 		f.state.Problems = append(f.state.Problems, apis.Problem{File: name, Message: fmt.Sprintf("what it said before cannot be read: %v", lastErr)})
 	}
-	if f.state.Broken {
-		f.state.keep(old, name)
-	}
-}
-
-// keep adds those objects of an earlier version that are not in this one.
-func (s *FileState) keep(old []manifest.Object, name string) {
-	for _, o := range missing(s.Objects, old) {
-		s.Objects = append(s.Objects, o)
-		s.Kept = append(s.Kept, o.Ref)
-	}
-	if len(s.Kept) > 0 {
-		message := "stays in force as it was last read, while the file is broken"
-		if more := len(s.Kept) - 1; more > 0 {
-			message += fmt.Sprintf("; %d more of its objects do, too", more)
-		}
-		s.Problems = append(s.Problems, apis.Problem{File: name, Object: s.Kept[0].String(), Message: message})
-	}
+	f.state.keep(old, name)
 }
 
 // Snapshot returns what is in force since the last Read.
 func (r *Reader) Snapshot() Snapshot {
 	s := Snapshot{Files: make(map[string]FileState, len(r.files))}
 	from := map[apis.Ref]manifest.Object{}
+	nowhere := r.nowhere()
 	for _, name := range r.names() {
 		state := r.files[name].state
 		problems := slices.Clone(state.Problems)
+		for i := range problems[:state.decoded] {
+			problems[i].Message += nowhere(problems[i], state)
+		}
 		for _, o := range state.Objects {
 			if first, ok := from[o.Ref]; ok {
 				problems = append(problems, apis.Problem{
 					Object: o.Ref.String(), File: name, Line: o.Line,
-					Message: fmt.Sprintf("the same object is in %s, line %d, which is the one that counts", first.File, first.Line),
+					Message: "the same object is in " + placeOf(first) + ", which is the one that counts",
 				})
 				continue
 			}

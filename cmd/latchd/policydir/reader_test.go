@@ -25,6 +25,12 @@ func labelled(name, label string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {v: %q}}\n", name, label)
 }
 
+// denies is a cluster policy's endpoints object with one rule.
+func denies(name, label, cidr string) string {
+	return fmt.Sprintf("apiVersion: networking.k8s.aws/v1alpha1\nkind: ClusterPolicyEndpoint\nmetadata: {name: %s, labels: {v: %q}}\n"+
+		"spec: {tier: Admin, priority: 1, policyRef: {name: p},\n  ingress: [{action: Deny, cidr: %s}]}\n", name, label, cidr)
+}
+
 const broken = "kind: [\nx: }\n"
 
 func docs(texts ...string) string { return strings.Join(texts, "---\n") }
@@ -140,8 +146,33 @@ func TestReader(t *testing.T) {
 			{name: "another kind takes an object away", do: put("a.yaml", docs(labelled("a", "4"), strings.Replace(labelled("b", "4"), "Namespace", "Node", 1))), objects: []string{"a=4"},
 				problems: []string{"a.yaml:5: Node b: Node of v1 is not a kind that matters here"}},
 		}},
+		{name: "a value that cannot be read leaves the earlier version in force", steps: []step{
+			{name: "good", do: put("a.yaml", docs(denies("a", "1", "10.0.0.1"), namespace("b"))), objects: []string{"a=1", "b"}},
+			{name: "mistyped, and b is taken out", do: put("a.yaml", denies("a", "2", "10.0.0.1O")), objects: []string{"a=1"},
+				problems: []string{`a.yaml:5: ClusterPolicyEndpoint a: spec.ingress[0].cidr: "10.0.0.1O" is no block of addresses`, "a.yaml: ClusterPolicyEndpoint a: stays in force as it was last read"}},
+			{name: "mistyped again", do: put("a.yaml", denies("a", "3", "10.0.0.1/33")), objects: []string{"a=1"},
+				problems: []string{`a.yaml:5: ClusterPolicyEndpoint a: spec.ingress[0].cidr: "10.0.0.1/33"`, "a.yaml: ClusterPolicyEndpoint a: stays in force"}},
+			{name: "broken, too", do: put("a.yaml", docs(denies("a", "4", "10.0.0"), broken)), objects: []string{"a=1"},
+				problems: []string{"a.yaml:8: did not find", `a.yaml:5: ClusterPolicyEndpoint a: spec.ingress[0].cidr: "10.0.0"`, "a.yaml: ClusterPolicyEndpoint a: stays in force"}},
+			{name: "mended", do: put("a.yaml", denies("a", "5", "10.0.0.2")), objects: []string{"a=5"}},
+		}},
+		{name: "without an earlier version it is in force", steps: []step{
+			{name: "mistyped", do: put("a.yaml", denies("a", "1", "10.0.0.1O")), objects: []string{"a=1"}}, // package world tells of it
+			{name: "mistyped again", do: put("a.yaml", denies("a", "2", "10.0.0")), objects: []string{"a=2"}},
+			{name: "broken", do: put("a.yaml", strings.Replace(denies("a", "3", "10.0.0"), "cidr", "cird", 1)), objects: []string{"a=2"},
+				problems: []string{"a.yaml:5: ClusterPolicyEndpoint a: spec.ingress[0].cird: ", "a.yaml: ClusterPolicyEndpoint a: stays in force"}},
+			{name: "mended", do: put("a.yaml", denies("a", "4", "10.0.0.1")), objects: []string{"a=4"}},
+		}},
 		{name: "a file broken from the start", steps: []step{
-			{name: "half good", do: put("a.yaml", docs(broken, namespace("b"))), objects: []string{"b"}, problems: []string{"a.yaml:2: did not find"}},
+			{name: "half good", do: put("a.yaml", docs(broken, namespace("b"))), objects: []string{"b"}, problems: []string{"a.yaml:2: did not find expected node content; nothing of it is in force"}},
+			{name: "an object", do: put("a.yaml", docs(namespace("b"), strings.Replace(labelled("a", "1"), "labels", "lables", 1))), objects: []string{"b"},
+				problems: []string{`did you mean "labels"?; nothing of this object is in force`}},
+			{name: "beside one that is kept", do: put("a.yaml", docs("kind: namespace\n"+namespace("b")[15:], strings.Replace(labelled("a", "1"), "labels", "lables", 1))), objects: []string{"b"},
+				problems: []string{`a.yaml:1: apiVersion or kind is missing`, `did you mean "labels"?; nothing of this object is in force`, "Namespace b: stays"}},
+			{name: "in force by another file", do: put("0.yaml", namespace("a")), objects: []string{"a", "b"},
+				problems: []string{"a.yaml:1: ", `did you mean "labels"?`, "Namespace b: stays"}},
+			{name: "the other one deleted", do: remove("0.yaml"), objects: []string{"b"},
+				problems: []string{"a.yaml:1: ", `nothing of this object is in force`, "Namespace b: stays"}},
 			{name: "deleted", do: remove("a.yaml")},
 		}},
 		{name: "a broken file that is deleted loses everything", steps: []step{

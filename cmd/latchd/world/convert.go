@@ -23,7 +23,8 @@ type converter struct {
 	object   string
 	problems []apis.Problem
 	more     int
-	domains  int // rules that match nothing, as they name a domain
+	domains  int  // rules that match nothing, as they name a domain
+	causes   bool // problems do not say what is done about them
 	ports    map[*v1alpha1.Port]convertedPorts
 }
 
@@ -39,13 +40,17 @@ const (
 	listedOnly = "without the policy's own object only the pods that are listed are selected"
 )
 
-// report notes what cannot be read, and what is done about it.
+// report notes what cannot be read or is of no use, and what is done about it.
 func (c *converter) report(field string, err error, effect string) {
 	if len(c.problems) == maxProblems {
 		c.more++
 		return
 	}
-	c.problems = append(c.problems, apis.Problem{Object: c.object, Field: field, Message: fmt.Sprintf("%v: %s", err, effect)})
+	message := err.Error()
+	if !c.causes {
+		message += ": " + effect
+	}
+	c.problems = append(c.problems, apis.Problem{Object: c.object, Field: field, Message: message})
 }
 
 // done returns all problems.
@@ -56,7 +61,7 @@ func (c *converter) done() []apis.Problem {
 	if c.more > 0 {
 		last("%d more rules are malformed", c.more)
 	}
-	if c.domains > 0 {
+	if c.domains > 0 && !c.causes {
 		last("%d rules name a domain, which is not supported: they match nothing", c.domains)
 	}
 	return c.problems
@@ -142,9 +147,8 @@ func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rul
 			c.report(at+field, err, leftOut)
 			continue
 		}
-		except, err := parseExcept(block, r.Except)
-		if err != nil {
-			c.report(at+".except", err, leftOut)
+		except, ok := c.except(at, block, r.Except)
+		if !ok {
 			continue
 		}
 		ports, field, err := c.convertPorts(r.Ports)
@@ -200,19 +204,21 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// parseExcept reads exceptions and leaves out those that take nothing away.
-func parseExcept(block netip.Prefix, in []string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	for _, s := range in {
+// except reads exceptions and leaves out those that take nothing away. It returns false if one cannot be read.
+func (c *converter) except(at string, block netip.Prefix, in []string) (out []netip.Prefix, ok bool) {
+	for i, s := range in {
 		p, err := parsePrefix(s)
 		if err != nil {
-			return nil, err
+			c.report(fmt.Sprintf("%s.except[%d]", at, i), err, leftOut)
+			return nil, false
 		}
-		if p.Overlaps(block) {
-			out = append(out, p)
+		if !p.Overlaps(block) {
+			c.report(fmt.Sprintf("%s.except[%d]", at, i), fmt.Errorf("%q is not in %v", s, block), "it takes nothing away")
+			continue
 		}
+		out = append(out, p)
 	}
-	return out, nil
+	return out, true
 }
 
 // convertPorts is the function convertPorts for a list that may have been converted before.

@@ -77,6 +77,14 @@ func (c *converter) action(at string, a v1alpha1.Action) policy.Action {
 	return policy.ActionDeny
 }
 
+// denies says whether a rule of a policy's own object denies.
+func (c *converter) denies(field string, rules []v1alpha1.ClusterPolicyRule) (any bool) {
+	for i, r := range rules {
+		any = c.action(fmt.Sprintf("%s[%d]", field, i), r.Action) == policy.ActionDeny || any
+	}
+	return any
+}
+
 // check reports what is not known of a rank, and says whether all is.
 func (r rank) check(report func(field string, err error)) bool {
 	tier := r.tier == v1alpha1.TierAdmin || r.tier == v1alpha1.TierBaseline

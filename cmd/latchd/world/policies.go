@@ -78,11 +78,9 @@ func ofClusterNetworkPolicy(o *v1alpha1.ClusterNetworkPolicy) ownPolicy {
 	out.setSelector(subjectSelector(&o.Spec.Subject))
 	c := converter{object: refString(out.ref)}
 	c.rank(out.rank)
-	for d, rules := range [2][]v1alpha1.ClusterPolicyRule{policy.Ingress: o.Spec.Ingress, policy.Egress: o.Spec.Egress} {
-		for i, r := range rules {
-			at := fmt.Sprintf("spec.%s[%d]", [2]string{policy.Ingress: "ingress", policy.Egress: "egress"}[d], i)
-			out.isolates[d] = c.action(at, r.Action) == policy.ActionDeny || out.isolates[d]
-		}
+	out.isolates = [2]bool{
+		policy.Ingress: c.denies("spec.ingress", o.Spec.Ingress),
+		policy.Egress:  c.denies("spec.egress", o.Spec.Egress),
 	}
 	out.problems = append(out.problems, c.done()...)
 	return out
