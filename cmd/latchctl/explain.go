@@ -28,7 +28,8 @@ it at this moment. Else it is a node port or nobody's, and policy decides.
 Of the prefixes around an address the longest decides alone; what the others would say is shown as considered.
 Where what latchd means to have in force differs from the kernel, or may differ, a warning says so.
 
-The exit code is 0 if the flow is allowed, 4 if it is denied, 3 if neither end is on this node.`,
+The exit code is 0 if the flow is allowed, as far as it is judged here, 4 if it is denied, 3 if neither end is a pod of
+this node.`,
 		Example: `  latchctl explain --from shop/web --to shop/db --port 5432/TCP
   latchctl explain --from 203.0.113.9 --to shop/web --port 443
   latchctl explain --from shop/web --to fd00::53 --port 53/UDP --family 6`,
@@ -88,11 +89,7 @@ func (a *app) showExplanation(n *view.Node, q view.Query) error {
 }
 
 func explanation(w io.Writer, x view.Explanation) {
-	answer := map[string]string{"allow": "allowed", "deny": "denied"}[x.Verdict]
-	if answer == "" {
-		answer = "unknown, neither end is on this node"
-	}
-	fmt.Fprintf(w, "%s -> %s %s: %s\n\n", x.From, x.To, x.Port, answer)
+	fmt.Fprintf(w, "%s -> %s %s: %s\n\n", x.From, x.To, x.Port, answer(x))
 	columns(w,
 		[]string{"SIDE", "OF", "VERDICT", "TIER", "BY", "ENTRY"},
 		judgedRow("egress", x.From, x.Egress),
@@ -105,6 +102,18 @@ func explanation(w io.Writer, x view.Explanation) {
 	for _, warning := range x.Warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warning)
 	}
+}
+
+func answer(x view.Explanation) string {
+	switch {
+	case x.Verdict == "deny":
+		return "denied"
+	case x.Verdict != "allow":
+		return "unknown, neither end is a pod of this node"
+	case x.Elsewhere:
+		return "allowed here; the other side is judged elsewhere"
+	}
+	return "allowed"
 }
 
 // consideredTable shows on what a verdict depends, and what would decide without the entry that does.
@@ -121,7 +130,11 @@ func consideredTable(w io.Writer, side string, j view.Judged) {
 		columns(w, rows...)
 	}
 	if len(j.NoMatch) > 0 {
-		fmt.Fprintf(w, "\n%s, no rule for this: %s\n", side, policyNames(j.NoMatch))
+		silent := "no rule for this" // why it is denied
+		if j.Verdict == "allow" {
+			silent = "without a part in this"
+		}
+		fmt.Fprintf(w, "\n%s, %s: %s\n", side, silent, policyNames(j.NoMatch))
 	}
 }
 
@@ -133,6 +146,9 @@ func judgedRow(side string, of view.Endpoint, j view.Judged) []string {
 	row := []string{side, name, j.Verdict}
 	if j.Reason == view.ReasonPolicy {
 		return append(row, j.Tier, j.Decision.String(), strings.TrimSpace(peer(j.Prefix)+" "+fewPorts(j.Ports)))
+	}
+	if j.Reason == view.ReasonRemote && of.Node {
+		return append(row, "", "this node itself, which no policy judges", "")
 	}
 	return append(row, "", reasons[j.Reason], "")
 }

@@ -19,6 +19,9 @@ func podRow(p view.Pod) []string {
 	if p.State == view.StateExpected {
 		return append(row, "", "", "", "", "", "")
 	}
+	if p.State == view.StateNotAdopted {
+		return append(row, "open", "open", "", "", "", "")
+	}
 	policies := policyNames(p.Policies)
 	if len(p.Pending) > 0 {
 		policies += " (pending: " + policyNames(p.Pending) + ")"
@@ -62,7 +65,11 @@ func details(w io.Writer, pods []view.Pod) {
 		if len(p.Settling) > 0 {
 			rows = append(rows, []string{"settling", policyNames(p.Settling)})
 		}
-		rows = append(rows, []string{"ingress", sideLine(p.Ingress)}, []string{"egress", sideLine(p.Egress)})
+		ingress, egress := sideLine(p.Ingress), sideLine(p.Egress)
+		if p.State == view.StateNotAdopted {
+			ingress, egress = "open: nothing of this is in force", "open: nothing of this is in force"
+		}
+		rows = append(rows, []string{"ingress", ingress}, []string{"egress", egress})
 		for _, in := range p.Interfaces {
 			rows = append(rows,
 				[]string{"interface", interfaceLine(in)},

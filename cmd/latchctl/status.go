@@ -79,6 +79,9 @@ func (s nodeStatus) table(w io.Writer) {
 		[]string{"node", nodeLine(s.Node)},
 		[]string{"kernel", kernelLine(s.Node)},
 		[]string{"latchd", watcherLine(s.Node.Watcher)})
+	if len(s.Node.Watcher.Problems) > 0 {
+		fmt.Fprintln(w, "\nproblems that latchd reports:")
+	}
 	for _, p := range s.Node.Watcher.Problems {
 		fmt.Fprintf(w, "  %s: %s\n", strings.TrimSpace(p.Object+" "+p.Field), p.Message)
 	}

@@ -63,9 +63,11 @@ func TestStatusTable(t *testing.T) {
 	broken := podDB()
 	broken.Name, broken.State, broken.Healthy = "db-2", view.StateBroken, false
 	broken.Problems = []view.Problem{{Kind: view.KindHook, Object: "veth1", Message: "to_pod: no program of ours runs"}}
+	old := podDB()
+	old.Name, old.State, old.Healthy, old.Interfaces, old.Problems = "old", view.StateNotAdopted, false, nil, []view.Problem{{Kind: view.KindNotAdopted, Message: "no route"}}
 	s := nodeStatus{
 		Node: view.Status{Node: "n1", Mode: "standard", Layout: 1, Layouts: []int{1}, Maps: 19, Progs: 2, Watcher: view.Watcher{Running: true, Ready: true, Spoke: ago(0)}},
-		Pods: []view.Pod{podDB(), broken, {Namespace: "shop", Name: "web", State: view.StateExpected, Healthy: true}},
+		Pods: []view.Pod{podDB(), broken, {Namespace: "shop", Name: "web", State: view.StateExpected, Healthy: true}, old},
 	}
 	wantTable(t, s.table, `
 		node    n1, standard mode
@@ -76,9 +78,13 @@ func TestStatusTable(t *testing.T) {
 		shop/db    veth1      enforced      isolated  open    shop/db, ClusterNetworkPolicy base  3     9    1m30s
 		shop/db-2  veth1      not-in-force  isolated  open    shop/db, ClusterNetworkPolicy base  3     9    1m30s
 		shop/web   -          expected      -         -       -                                   -     -    -
+		shop/old   -          not-adopted   open      open    -                                   -     -    -
 
 		shop/db-2 is not in force:
 		  veth1: to_pod: no program of ours runs
+
+		shop/old is not in force:
+		  no route
 	`)
 }
 
@@ -107,6 +113,8 @@ func TestStatusOfProblems(t *testing.T) {
 		node    unknown
 		kernel  2 programs and 18 maps pinned, layout v1, missing: /bpf/counters; layout v2 of another build is there, too
 		latchd  not ready: behind
+
+		problems that latchd reports:
 		  shop.yaml:12 Pod shop/db spec: bad
 
 		no pods
@@ -170,6 +178,34 @@ func TestExplanation(t *testing.T) {
 		ingress, no rule for this: ClusterNetworkPolicy base
 
 		warning: shop/db: veth1: not bound
+	`)
+}
+
+// An answer of which a side is not known says so, and what nobody judges is not called another node's.
+func TestExplanationOfOneSide(t *testing.T) {
+	x := view.Explanation{
+		From: view.Endpoint{Address: netip.MustParseAddr("203.0.113.9")}, To: view.Endpoint{Pod: "shop/db", Address: netip.MustParseAddr("10.244.0.13")},
+		Port: "5432/TCP", Verdict: "allow", Elsewhere: true,
+		Egress:  view.Judged{Reason: view.ReasonRemote, Decision: view.Decision{Verdict: "unknown"}},
+		Ingress: view.Judged{Reason: view.ReasonPolicy, Decision: allowed, NoMatch: []view.Policy{{Kind: "ClusterNetworkPolicy", Name: "base"}}},
+	}
+	wantTable(t, func(w io.Writer) { explanation(w, x) }, `
+		203.0.113.9 -> shop/db (10.244.0.13) 5432/TCP: allowed here; the other side is judged elsewhere
+
+		SIDE     OF           VERDICT  TIER           BY                ENTRY
+		egress   203.0.113.9  unknown  -              not on this node  -
+		ingress  shop/db      allow    NetworkPolicy  shop/db           any other
+
+		ingress, without a part in this: ClusterNetworkPolicy base
+	`)
+	x.From, x.Elsewhere = view.Endpoint{Address: netip.MustParseAddr("10.244.0.1"), Node: true}, false
+	x.Ingress = view.Judged{Reason: view.ReasonNode, Decision: view.Decision{Verdict: "allow"}}
+	wantTable(t, func(w io.Writer) { explanation(w, x) }, `
+		10.244.0.1 (this node) -> shop/db (10.244.0.13) 5432/TCP: allowed
+
+		SIDE     OF          VERDICT  TIER  BY                                        ENTRY
+		egress   10.244.0.1  unknown  -     this node itself, which no policy judges  -
+		ingress  shop/db     allow    -     the other end is this node itself         -
 	`)
 }
 

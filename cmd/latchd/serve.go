@@ -38,6 +38,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	for _, ip := range strange {
 		log.Warn("no interface of this node has this --node-ip: right if one gets it later, or if others translate it to an address that one has", "address", ip)
 	}
+	if o.policyDir != "" && len(o.nodeIPs) == 0 {
+		log.Warn("no address of this node is known, as there is no --node-ip: what pods send to the node is judged by policy")
+	}
 	release, err := stayAlone("--state-dir", o.stateDir)
 	if err != nil {
 		return err

@@ -37,6 +37,8 @@ type Explanation struct {
 	Egress   Judged   `json:"egress"`  // by the rules of From
 	Ingress  Judged   `json:"ingress"` // by the rules of To
 	Warnings []string `json:"warnings,omitempty"`
+
+	Elsewhere bool `json:"elsewhere,omitempty"` // an end is not on this node: its side is judged elsewhere, and may be denied
 }
 
 // Endpoint is one end of the flow.
@@ -116,6 +118,7 @@ func (n *Node) Explain(q Query) (Explanation, error) {
 		}
 	}
 	x.Egress.Guarded = from.pod != nil && from.pod.interfaceOf(from.Address).Guarded
+	x.Elsewhere = from.pod == nil && !from.Node || to.pod == nil && !to.Node
 	x.Verdict = verdictUnknown
 	for _, side := range []Judged{x.Egress, x.Ingress} {
 		if x.Verdict == policy.Deny.String() || side.Verdict == verdictUnknown {

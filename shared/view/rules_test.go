@@ -142,6 +142,9 @@ func TestExplain(t *testing.T) {
 				if diff := cmp.Diff([]string{test.verdict, test.egress, test.ingress}, got); diff != "" {
 					t.Error(diff)
 				}
+				if want := strings.Contains(test.from+test.to, "198.51.100."); x.Elsewhere != want {
+					t.Errorf("judged elsewhere, too: %v, want %v", x.Elsewhere, want)
+				}
 				return nil
 			})
 		})
