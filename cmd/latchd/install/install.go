@@ -38,7 +38,7 @@ func Install(o Options) error {
 			return err
 		}
 	}
-	if err := errors.Join(there("--cni-conf-dir", o.ConfDir, DefaultConfDir), there("--cni-bin-dir", o.BinDir, DefaultBinDir)); err != nil {
+	if err := o.foldersExist(); err != nil {
 		return err
 	}
 	if err := o.fits(); err != nil {
@@ -66,12 +66,15 @@ func Install(o Options) error {
 	return err
 }
 
-// there returns an error if a folder does not exist, which is a typo but for the usual one on a new node.
-func there(flag, dir, usual string) error {
-	if _, err := os.Stat(dir); dir != usual && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s %s does not exist: make it, if it is the one that the runtime reads", flag, dir)
+// foldersExist returns an error if a folder does not, which is a typo but for the usual one, as on a new node.
+func (o Options) foldersExist() error {
+	check := func(flag, dir, usual string) error {
+		if _, err := os.Stat(dir); dir != usual && errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s %s does not exist: name the folder that the runtime reads, or make it", flag, dir)
+		}
+		return nil
 	}
-	return nil
+	return errors.Join(check("--cni-conf-dir", o.ConfDir, DefaultConfDir), check("--cni-bin-dir", o.BinDir, DefaultBinDir))
 }
 
 // fits returns an error if what the folder has and the names that we were given do not go together.

@@ -147,6 +147,20 @@ func TestOwnFileGetsAnotherName(t *testing.T) {
 	}
 }
 
+// A mistyped folder is no node on which nothing is left.
+func TestUninstallFromNoFolder(t *testing.T) {
+	g := newGround(t)
+	o := Options{Config: g.cfg, BinDir: g.t.TempDir(), Bpffs: g.t.TempDir()}
+	o.StateDir = g.t.TempDir()
+	for _, tweak := range []func(o *Options){func(o *Options) { o.ConfDir += "/x" }, func(o *Options) { o.BinDir += "/x" }} {
+		mistyped := o
+		tweak(&mistyped)
+		if err := Uninstall(t.Context(), mistyped); err == nil || !strings.Contains(err.Error(), "/x does not exist") {
+			t.Error(err)
+		}
+	}
+}
+
 // Ours goes whatever its name is, and of a primary's file our entry only, whatever we are told.
 func TestRemoveConfigFindsOurs(t *testing.T) {
 	g := newGround(t)

@@ -25,6 +25,9 @@ const silence = 5 * time.Second
 // which would begin anew. Logs stay. Safe to call again.
 func Uninstall(ctx context.Context, o Options) error {
 	o.Config = o.withDefaults()
+	if err := errors.Join(o.Check(), o.foldersExist()); err != nil {
+		return err
+	}
 	if err := stopped(ctx, o.StateDir); err != nil {
 		return err
 	}
