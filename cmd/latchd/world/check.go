@@ -28,10 +28,12 @@ func Check(o apis.Object) []apis.Problem {
 		c.isolation("spec.podIsolation", o.Spec.PodIsolation)
 		c.rules("spec.ingress", o.Spec.Ingress)
 		c.rules("spec.egress", o.Spec.Egress)
+		c.listing(o.Spec.PodSelectorEndpoints, Options{})
 	case *v1alpha1.ClusterPolicyEndpoint:
 		c.rank(rank{o.Spec.Tier, o.Spec.Priority})
 		c.clusterRules("spec.ingress", o.Spec.Ingress)
 		c.clusterRules("spec.egress", o.Spec.Egress)
+		c.listing(o.Spec.PodSelectorEndpoints, Options{})
 	}
 	return c.done()
 }

@@ -78,7 +78,7 @@ func convertPolicyEndpoint(o *v1alpha1.PolicyEndpoint, ref apis.Ref, opts Option
 	if out.selector, err = podSelector(o.Spec.PodSelector); err != nil {
 		c.report("spec.podSelector", err, listedOnly)
 	}
-	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
+	out.listed, out.local = c.listing(o.Spec.PodSelectorEndpoints, opts)
 	out.lists = slices.ContainsFunc(o.Spec.PodSelectorEndpoints, func(p v1alpha1.PodEndpoint) bool { return p.Namespace == o.Namespace })
 	out.problems = c.done()
 	return out
@@ -94,7 +94,7 @@ func convertClusterPolicyEndpoint(o *v1alpha1.ClusterPolicyEndpoint, ref apis.Re
 	if out.selector, err = subjectSelector(o.Spec.Subject); err != nil {
 		c.report("spec.subject", err, listedOnly)
 	}
-	out.listed, out.local = listing(o.Spec.PodSelectorEndpoints, opts)
+	out.listed, out.local = c.listing(o.Spec.PodSelectorEndpoints, opts)
 	out.problems = c.done()
 	return out
 }
@@ -117,11 +117,14 @@ func (c *converter) isolation(field string, types []networkingv1.PolicyType) [2]
 }
 
 // listing returns the listed pods with their addresses, and the names of those on this node. Pods with
-// the address of their host are in its network and no business of policy.
-func listing(pods []v1alpha1.PodEndpoint, opts Options) (map[podName]string, []podName) {
+// the address of their host are in its network and no business of policy. An address that cannot be read
+// may be any, or a pod would be left out for it.
+func (c *converter) listing(pods []v1alpha1.PodEndpoint, opts Options) (map[podName]string, []podName) {
 	listed := make(map[podName]string, len(pods))
 	var local []podName
-	for _, p := range pods {
+	for i, p := range pods {
+		c.anyUnless(&p.HostIP, i, "hostIP", "the pod may be on this node")
+		c.anyUnless(&p.PodIP, i, "podIP", "the pod of this name is selected whatever its address")
 		if p.HostIP != "" && p.PodIP == p.HostIP || p.Name == "" || !isNodeIP(p.HostIP, opts) {
 			continue
 		}
@@ -132,6 +135,17 @@ func listing(pods []v1alpha1.PodEndpoint, opts Options) (map[podName]string, []p
 		listed[name] = p.PodIP
 	}
 	return listed, local
+}
+
+// anyUnless makes an address of a listed pod that cannot be read an empty one, which is any.
+func (c *converter) anyUnless(addr *string, i int, field, effect string) {
+	if *addr == "" {
+		return
+	}
+	if _, err := netip.ParseAddr(*addr); err != nil {
+		c.report(fmt.Sprintf("spec.podSelectorEndpoints[%d].%s", i, field), fmt.Errorf("%q is no address", *addr), effect)
+		*addr = ""
+	}
 }
 
 func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rule {

@@ -203,6 +203,27 @@ func TestIsolationByDefault(t *testing.T) {
 	}
 }
 
+// TestListingCannotBeRead selects a listed pod also where the list is mistyped: nothing else selects it.
+func TestListingCannotBeRead(t *testing.T) {
+	for _, entry := range []v1alpha1.PodEndpoint{
+		{HostIP: nodeIP, PodIP: "10.0.1.1"},
+		{HostIP: "10.0.0.1O", PodIP: "10.0.1.1"},
+		{HostIP: nodeIP, PodIP: "10.0.1.1O"},
+		{HostIP: "ten", PodIP: "ten"},
+	} {
+		s := newStage(t)
+		s.Synced()
+		entry.Namespace, entry.Name = "t1", "c"
+		s.Upsert(makePod("c", "app=c", func(p *corev1.Pod) { p.Status.PodIP, p.Status.HostIP = "10.0.1.1", nodeIP }),
+			makePE("x", "I", func(o *v1alpha1.PolicyEndpoint) { o.Spec.PodSelectorEndpoints = []v1alpha1.PodEndpoint{entry} }))
+		s.want(entry.HostIP+" "+entry.PodIP, "app=c", stranger, "create=D running=D")
+		good := entry.HostIP == nodeIP && entry.PodIP == "10.0.1.1"
+		if p := s.desired("app=c").Problems; (len(p) == 0) != good || !good && !strings.HasPrefix(p[0].Field, "spec.podSelectorEndpoints[0].") {
+			t.Errorf("%v: problems are %v", entry, p)
+		}
+	}
+}
+
 // TestMode is the default of pods that no policy selects, and D9.
 func TestMode(t *testing.T) {
 	s := newStage(t, func(o *Options) { o.Mode = Strict })
