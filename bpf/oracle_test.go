@@ -82,14 +82,16 @@ func parse4(b []byte) (p parsed, ok bool) {
 	return p, p.transport(b[header:total], 1)
 }
 
-// refused tells whether options are cut, are too many (two no-operations count as one), or hold a
-// source route.
+// refused tells whether options are cut, are too many (two no-operations count as one, the end of the list as
+// another), or hold a source route.
 func refused(options []byte) bool {
-	for steps := 0; len(options) > 0 && options[0] != 0; steps++ {
+	for steps := 0; len(options) > 0; steps++ {
 		n := 1
 		switch {
 		case steps == 20:
 			return true
+		case options[0] == 0:
+			return false
 		case options[0] == 1:
 			if len(options) > 1 && options[1] == 1 {
 				n = 2
