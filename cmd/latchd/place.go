@@ -40,7 +40,7 @@ func place(command string, args []string) int {
 		f.BoolVar(&o.PrimaryLater, "primary-later", false, "the --primary may be installed after Latch: ADD is refused until it comes, although there are others")
 		f.BoolVar(&o.TakeOver, "take-over", false, "install although another policy agent is in force; latchd takes over from it")
 	} else {
-		f.StringVar(&o.Name, "conflist-name", install.DefaultName, "not needed: our own configuration is found by what it says")
+		f.StringVar(&o.Name, "conflist-name", install.DefaultName, "name of our own configuration, if an earlier build wrote it that did not note in it that it is ours")
 		f.DurationVar(&wait, "timeout", time.Minute, "give up after this")
 		f.BoolVar(&stay, "stay", false, "do not end when done, as the container of a DaemonSet must not")
 	}

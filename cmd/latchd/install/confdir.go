@@ -117,8 +117,35 @@ func (c Config) own() ([]string, error) {
 	names, err := c.files()
 	return slices.DeleteFunc(names, func(name string) bool {
 		content, _ := os.ReadFile(c.path(name)) // what cannot be read does not say that it is ours
-		return ownFile(name, content) != name
+		return ownFile(name, content) != name && !(name == c.Name && c.unmarked(content))
 	}), err
+}
+
+// unmarked tells whether what our own file's name has is ours, as earlier builds wrote it, which did not note the
+// name in the entry. Of files with an entry of ours only our own are ever disabled, or repeat the network of another.
+func (c Config) unmarked(content []byte) bool {
+	list, _ := findPlugins(content) // what is none has no entry
+	i := list.indexOfOurs()
+	if i < 0 {
+		return false
+	}
+	if _, disabled := list[i].keys()["disabled"]; disabled {
+		return true
+	}
+	others, _ := c.others() // without them nothing says that it is ours
+	return slices.ContainsFunc(others, func(name string) bool {
+		other, err := os.ReadFile(c.path(name))
+		return err == nil && ownFile(name, other) == "" && network(other) != "" && network(other) == network(content)
+	})
+}
+
+// network is the name that a configuration gives to its network.
+func network(content []byte) string {
+	var conf struct {
+		Name string `json:"name"`
+	}
+	_ = json.Unmarshal(content, &conf) // what is none names none
+	return conf.Name
 }
 
 // files lists what runtimes take for configurations, in the order in which they take it.

@@ -90,7 +90,7 @@ func (o Options) fits() error {
 	if o.InPlace {
 		return o.editable(name)
 	}
-	if content, err := os.ReadFile(o.path(o.Name)); err == nil && ownFile(o.Name, content) == "" {
+	if content, err := os.ReadFile(o.path(o.Name)); err == nil && ownFile(o.Name, content) == "" && !o.unmarked(content) {
 		return fmt.Errorf("--conflist-name %s: there is a configuration of that name which is not latch's own", o.Name)
 	}
 	return o.hidden()

@@ -176,3 +176,77 @@ func TestRemoveConfigFindsOurs(t *testing.T) {
 		t.Error(have, g.read(primaryName))
 	}
 }
+
+// Earlier builds did not note in our own configuration that it is ours.
+func TestOwnFileOfAnEarlierBuild(t *testing.T) {
+	const name = "03-latch.conflist"
+	mark := `,"latch-cni.dev/own-file":"` + name + `"`
+	for _, test := range []struct{ name, before, primary string }{
+		{"of the primary as it is", conflist(vpc), conflist(vpc)},
+		{"of the primary as it was", conflist(portmap), conflist(vpc)},
+		{"that had no primary yet", "", conflist(vpc)},
+		{"that has no primary yet", "", ""},
+		{"whose primary is gone", conflist(vpc), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			early := func() *ground {
+				g := newGround(t)
+				g.cfg.Name = name
+				for _, primary := range []string{test.before, test.primary} {
+					_ = os.Remove(g.path(primaryName))
+					if primary != "" {
+						g.write(primaryName, primary)
+					}
+					if primary == test.before || primary == "" {
+						if err := g.installs(nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				unmarked := strings.Replace(g.read(name), mark, "", 1)
+				if unmarked == g.read(name) {
+					t.Fatal(unmarked)
+				}
+				g.write(name, unmarked)
+				return g
+			}
+
+			g := early()
+			if err := g.installs(nil); err != nil {
+				t.Error(err)
+			}
+			if have := g.read(name); !strings.Contains(have, mark) {
+				t.Error(have)
+			}
+
+			g = early()
+			if err := g.cfg.removeConfig(); err != nil {
+				t.Error(err)
+			}
+			want := ""
+			if test.primary != "" {
+				want = primaryName
+			}
+			if have := g.names(); have != want {
+				t.Errorf("left %s", have)
+			}
+		})
+	}
+}
+
+// A primary's file that was edited in place is not ours, be it named as ours and be there others.
+func TestEditedInPlaceIsNotOurs(t *testing.T) {
+	g := newGround(t)
+	g.write("99-other.conflist", strings.Replace(conflist(vpc), `"name":"`, `"name":"other-`, 1))
+	g.write(primaryName, conflist(vpc, bare))
+	g.cfg.Name = primaryName
+	if err := g.installs(nil); err == nil || !strings.Contains(err.Error(), "not latch's own") {
+		t.Error(err)
+	}
+	if err := g.cfg.removeConfig(); err != nil {
+		t.Error(err)
+	}
+	if have := g.read(primaryName); have != conflist(vpc) {
+		t.Error(have)
+	}
+}
