@@ -24,7 +24,7 @@ type converter struct {
 	problems []apis.Problem
 	more     int
 	domains  int  // rules that match nothing, as they name a domain
-	causes   bool // problems do not say what is done about them
+	causes   bool // only problems are wanted, and not what is done about them
 	ports    map[*v1alpha1.Port]convertedPorts
 }
 
@@ -148,17 +148,29 @@ func (c *converter) anyUnless(addr *string, i int, field, effect string) {
 	}
 }
 
+// place is a rule in a list of its object. Only that of a rule with a problem is written out.
+type place struct {
+	list  string
+	index int
+}
+
+// String is the place as problems name it.
+func (p place) String() string { return fmt.Sprintf("%s[%d]", p.list, p.index) }
+
 func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rule {
-	out := make([]policy.Rule, 0, len(in))
+	var out []policy.Rule
+	if !c.causes {
+		out = make([]policy.Rule, 0, len(in))
+	}
 	for i, r := range in {
-		at := fmt.Sprintf("%s[%d]", field, i)
+		at := place{field, i}
 		if r.CIDR == "" && r.DomainName != "" {
 			c.domains++
 			continue
 		}
 		block, field, err := parsePeer(r.CIDR, r.DomainName)
 		if err != nil {
-			c.report(at+field, err, leftOut)
+			c.report(at.String()+field, err, leftOut)
 			continue
 		}
 		except, ok := c.except(at, block, r.Except)
@@ -167,7 +179,10 @@ func (c *converter) rules(field string, in []v1alpha1.EndpointInfo) []policy.Rul
 		}
 		ports, field, err := c.convertPorts(r.Ports)
 		if err != nil {
-			c.report(at+field, err, leftOut)
+			c.report(at.String()+field, err, leftOut)
+			continue
+		}
+		if c.causes {
 			continue
 		}
 		out = append(out, policy.Rule{
@@ -219,15 +234,15 @@ func parsePrefix(s string) (netip.Prefix, error) {
 }
 
 // except reads exceptions and leaves out those that take nothing away. It returns false if one cannot be read.
-func (c *converter) except(at string, block netip.Prefix, in []string) (out []netip.Prefix, ok bool) {
+func (c *converter) except(at place, block netip.Prefix, in []string) (out []netip.Prefix, ok bool) {
 	for i, s := range in {
 		p, err := parsePrefix(s)
 		if err != nil {
-			c.report(fmt.Sprintf("%s.except[%d]", at, i), err, leftOut)
+			c.report(fmt.Sprintf("%v.except[%d]", at, i), err, leftOut)
 			return nil, false
 		}
 		if !p.Overlaps(block) {
-			c.report(fmt.Sprintf("%s.except[%d]", at, i), fmt.Errorf("%q is not in %v", s, block), "it takes nothing away")
+			c.report(fmt.Sprintf("%v.except[%d]", at, i), fmt.Errorf("%q is not in %v", s, block), "it takes nothing away")
 			continue
 		}
 		out = append(out, p)
@@ -244,7 +259,7 @@ func (c *converter) convertPorts(in []v1alpha1.Port) (out []policy.Ports, field 
 		return known.ports, "", nil
 	}
 	out, field, err = convertPorts(in)
-	if err == nil {
+	if err == nil && !c.causes {
 		if c.ports == nil {
 			c.ports = map[*v1alpha1.Port]convertedPorts{}
 		}

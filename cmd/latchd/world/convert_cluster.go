@@ -15,24 +15,30 @@ var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPa
 // clusterRules reads rules so that what cannot be read opens nothing: an Accept rule is left out. Without a Deny rule,
 // or a Pass rule, others would decide for what it may have meant: it denies that.
 func (c *converter) clusterRules(field string, in []v1alpha1.ClusterEndpointInfo) []policy.ClusterRule {
-	out := make([]policy.ClusterRule, 0, len(in))
+	var out []policy.ClusterRule
+	if !c.causes {
+		out = make([]policy.ClusterRule, 0, len(in))
+	}
 	for i, r := range in {
 		if r.CIDR == "" && r.DomainName != "" {
 			c.domains++
 			continue
 		}
-		out = c.clusterRule(out, fmt.Sprintf("%s[%d]", field, i), r)
+		out = c.clusterRule(out, place{field, i}, r)
+		if c.causes {
+			out = out[:0]
+		}
 	}
 	return out
 }
 
 // clusterRule reads a rule about addresses and appends one for each block that it is about.
-func (c *converter) clusterRule(out []policy.ClusterRule, at string, r v1alpha1.ClusterEndpointInfo) []policy.ClusterRule {
+func (c *converter) clusterRule(out []policy.ClusterRule, at place, r v1alpha1.ClusterEndpointInfo) []policy.ClusterRule {
 	action := c.action(at, r.Action)
 	block, peerField, peerErr := parsePeer(r.CIDR, r.DomainName)
 	ports, portsField, portsErr := c.convertPorts(r.Ports)
 	if errors.As(peerErr, new(mappedError)) {
-		c.report(at+peerField, peerErr, leftOut)
+		c.report(at.String()+peerField, peerErr, leftOut)
 		return out
 	}
 	blocks := []netip.Prefix{block}
@@ -41,11 +47,11 @@ func (c *converter) clusterRule(out []policy.ClusterRule, at string, r v1alpha1.
 		addresses, allPorts = "every address is denied", "every port is denied"
 	}
 	if peerErr != nil {
-		c.report(at+peerField, peerErr, addresses)
+		c.report(at.String()+peerField, peerErr, addresses)
 		blocks = everywhere
 	}
 	if portsErr != nil {
-		c.report(at+portsField, portsErr, allPorts)
+		c.report(at.String()+portsField, portsErr, allPorts)
 		ports = nil
 	}
 	if peerErr != nil || portsErr != nil {
@@ -64,7 +70,7 @@ func (c *converter) clusterRule(out []policy.ClusterRule, at string, r v1alpha1.
 }
 
 // action reads an action. One that is not known is Deny.
-func (c *converter) action(at string, a v1alpha1.Action) policy.Action {
+func (c *converter) action(at place, a v1alpha1.Action) policy.Action {
 	switch a {
 	case v1alpha1.ActionAccept:
 		return policy.ActionAccept
@@ -72,7 +78,7 @@ func (c *converter) action(at string, a v1alpha1.Action) policy.Action {
 		return policy.ActionPass
 	case v1alpha1.ActionDeny:
 	default:
-		c.report(at+".action", fmt.Errorf("%q is no action", a), "taken for Deny")
+		c.report(at.String()+".action", fmt.Errorf("%q is no action", a), "taken for Deny")
 	}
 	return policy.ActionDeny
 }
@@ -80,7 +86,7 @@ func (c *converter) action(at string, a v1alpha1.Action) policy.Action {
 // denies says whether a rule of a policy's own object denies.
 func (c *converter) denies(field string, rules []v1alpha1.ClusterPolicyRule) (any bool) {
 	for i, r := range rules {
-		any = c.action(fmt.Sprintf("%s[%d]", field, i), r.Action) == policy.ActionDeny || any
+		any = c.action(place{field, i}, r.Action) == policy.ActionDeny || any
 	}
 	return any
 }
