@@ -46,6 +46,14 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return err
 	}
 	defer release()
+	if err := pins.EnsureBPFFS(o.bpffs); err != nil {
+		return err
+	}
+	releasePins, err := stayAlone("--bpffs", filepath.Dir(pins.New(o.bpffs).Root()))
+	if err != nil {
+		return err
+	}
+	defer releasePins()
 	observation, err := newObservation(o.observe, log)
 	if err != nil {
 		return err
@@ -59,11 +67,6 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("open the kernel's objects: %w", err)
 	}
 	defer func() { _ = e.Close() }()
-	releasePins, err := stayAlone("--bpffs", filepath.Dir(pins.New(o.bpffs).Root()))
-	if err != nil {
-		return err
-	}
-	defer releasePins()
 	if err := e.Resize(ctx); err != nil {
 		return err
 	}

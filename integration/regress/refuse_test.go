@@ -124,3 +124,31 @@ func TestRefusesWhileLockIsHeld(t *testing.T) {
 	g.start("C", testenv.PodC)
 	g.expect("the next ADD", fmt.Sprintf("A > B tcp/%d : allow\nC > B tcp/%d : deny", 8080, 8080))
 }
+
+// A second latchd with records of its own, but the same kernel objects, is refused before it touches them.
+func TestRefusesSecondLatchd(t *testing.T) {
+	g := newGround(t, options{latchd: []string{"--audit-period", "1s"}})
+	g.apply(r13Policy)
+	g.start("A", testenv.PodA)
+	g.start("B", testenv.PodB)
+	g.start("C", testenv.PodC)
+	const rows = "A > B tcp/8080 : allow\nC > B tcp/8080 : deny"
+	g.expect("one latchd", rows)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		second := exec.CommandContext(ctx, g.bin.Latchd(), "--policy-dir", t.TempDir(), "--node-name", "other", "--bpffs", g.node.Bpffs,
+			"--state-dir", testenv.StateDir(t), "--health-addr=", "--metrics-addr=")
+		var out []byte
+		err := g.Node.Do(func() (err error) {
+			out, err = second.CombinedOutput()
+			return err
+		})
+		cancel()
+		if err == nil || ctx.Err() == context.DeadlineExceeded || !bytes.Contains(out, []byte("another latchd works on "+g.node.Bpffs)) {
+			t.Errorf("second latchd: %v\n%s", err, out)
+		}
+	}
+	time.Sleep(2 * time.Second) // an audit
+	g.expect("after the second one", rows)
+	g.healthy()
+}

@@ -213,3 +213,22 @@ func TestFreeSlotsKeepMapsForAMoment(t *testing.T) {
 	g.forget(idA)
 	g.wantNothingLeft()
 }
+
+// Maps of slots that are emptied for longer than free ones keep theirs are given back, too.
+func TestMapsOfSlowlyEmptiedSlots(t *testing.T) {
+	g := newGround(t)
+	g.e.cfg.FreeLater = true
+	g.e.cfg.FreeCounters = func(_ []uint32, drop func() error) error {
+		time.Sleep(keepFor + 500*time.Millisecond)
+		return drop()
+	}
+	first := g.apply(Request{Identifier: idA, Create: allowPorts(1)})
+	g.apply(Request{Identifier: idA, Create: allowPorts(2)})
+	g.e.emptier.wait()
+	testenv.Eventually(t, keepFor+5*time.Second, func() error {
+		if g.e.objects.tables.HasMaps(first.Create.Slot) {
+			return fmt.Errorf("slot %d has maps", first.Create.Slot)
+		}
+		return nil
+	})
+}

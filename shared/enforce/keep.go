@@ -86,8 +86,13 @@ func (e *Enforcer) purge() {
 		var err error
 		if more, err = e.purgeSome(o); err != nil {
 			e.log.Warn("free slots keep their maps for now", "error", err)
-			return
+			break
 		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.slots) > 0 && o != nil { // of those that are not free yet, or after an error
+		k.idle.Reset(keepFor)
 	}
 }
 

@@ -43,13 +43,13 @@ func (e *Enforcer) Sweep(ctx context.Context) ([]string, error) {
 	atts, swept, err := e.restore(ctx, o)
 	swept = append(e.takeNotes(), swept...)
 	mended, nodeErr := e.mendNode(ctx, o)
-	swept, err = append(swept, mended...), errors.Join(err, nodeErr)
+	swept = append(swept, mended...)
 	if err != nil {
-		return swept, fmt.Errorf("sweep: %w", err)
+		return swept, fmt.Errorf("sweep: %w", errors.Join(err, nodeErr))
 	}
 	e.keepLinks(atts)
 	recorded, pinned := recordedIn(e, atts)
-	var errs []error
+	errs := []error{nodeErr}
 	for _, in := range bindings {
 		if recorded[in.PodID] {
 			continue
