@@ -45,7 +45,7 @@ type Explanation struct {
 type Endpoint struct {
 	Pod     string     `json:"pod,omitempty"` // namespace/name, if it is a pod of this node
 	Address netip.Addr `json:"address"`
-	Node    bool       `json:"node,omitempty"` // an address of this node
+	Node    bool       `json:"node,omitempty"` // an address of this node; of To only those that are the node's to the programs
 }
 
 // String names the pod and its address.
@@ -91,8 +91,7 @@ type Query struct {
 
 type end struct {
 	Endpoint
-	pod   *Pod
-	named bool // of the addresses that are this node's to the programs, by which a pod reaches it
+	pod *Pod
 }
 
 // Explain asks what the node does with a new flow, by the kernel's rules.
@@ -104,6 +103,11 @@ func (n *Node) Explain(q Query) (Explanation, error) {
 	from, to, err := n.ends(pods, q)
 	if err != nil {
 		return Explanation{}, err
+	}
+	if from.pod == nil && !from.Node {
+		if from.Node, err = isOwn(from.Address); err != nil {
+			return Explanation{}, err
+		}
 	}
 	x := Explanation{From: from.Endpoint, To: to.Endpoint, Port: q.Port.String()}
 	if x.Egress, err = n.judge(from, to, policy.Egress, q.Port); err != nil {
@@ -213,14 +217,13 @@ func (n *Node) byAddress(pods []Pod, a netip.Addr) ([]end, error) {
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, fmt.Errorf("look up node address: %w", err)
 	}
-	e.named = err == nil
-	own, err := isOwn(a)
-	e.Node = e.named || own
-	return []end{e}, err
+	e.Node = err == nil
+	return []end{e}, nil
 }
 
 // isOwn tells whether an address is on an interface of the caller's network namespace: what the node itself sends
-// is known by where it comes from, whatever address it bears.
+// is known by where it comes from, whatever address it bears. What is sent to such an address may go on to others:
+// IPVS has those of all services on an interface.
 func isOwn(a netip.Addr) (bool, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -265,7 +268,7 @@ func (n *Node) judge(own, other end, d policy.Direction, port Port) (Judged, err
 	j.Considered = c.considered(d, other.Address, port)
 	j.NoMatch = noMatch(own.pod.Policies, j)
 	judgeToNode := k.node.At(0).Flags&bpf.NodeJudgeToNode != 0
-	if !other.named || j.Verdict != policy.Deny.String() || judgeToNode {
+	if !other.Node || j.Verdict != policy.Deny.String() || judgeToNode {
 		return j, nil
 	}
 	passes, note, err := toNode(other.Address, port)
