@@ -214,6 +214,7 @@ func (d *daemon) deliver(s policydir.Snapshot) {
 	d.mu.Lock()
 	d.problems, d.places = s.Problems, places
 	d.mu.Unlock()
+	d.reconciler.SetUnread(s.Unread)
 	d.once.Do(func() {
 		ids = append(ids, d.world.Synced()...)
 		close(d.synced)

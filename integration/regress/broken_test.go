@@ -1,8 +1,17 @@
 package regress
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/latch-cni/latch/integration/harness"
+	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/testenv"
 )
 
@@ -30,4 +39,45 @@ func TestBrokenPolicyOutlivesARestart(t *testing.T) {
 	g.expect("with a new pod", both)
 	g.remove(policyFile("t1/deny"))
 	g.becomes("the file is gone", "old > web tcp/80 : allow\nnew > web tcp/80 : allow")
+}
+
+// An earlier build kept nothing of the files. What is in force of one that breaks before this build has read it stays
+// until the file is mended or gone.
+func TestBrokenPolicyOutlivesAnUpgrade(t *testing.T) {
+	g := newGround(t, options{})
+	g.listen("web", 80)
+	g.apply("t1/deny app=db E")
+	g.start("old", testenv.PodSpec{Namespace: "t1", Name: "old", Labels: map[string]string{"app": "db"}, Addr4: "10.0.1.100", Addr6: "fd00:10:1::100"})
+	const deny = "old > web tcp/80 : deny"
+	g.expect("before", deny)
+	held := func() {
+		t.Helper()
+		if err := harness.Eventually(context.Background(), 20*time.Second, func() error {
+			st, err := state.New(g.node.StateDir).ReadStatus()
+			if err == nil && !(st.Degraded && strings.Contains(fmt.Sprint(st.Problems), "everything stays as it is")) {
+				err = fmt.Errorf("status is %+v", st)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, text := range []string{"kind: [\n", "", "kind: [\n"} {
+		if err := errors.Join(g.node.StopLatchd(), os.RemoveAll(filepath.Join(g.node.StateDir, "manifests"))); err != nil {
+			t.Fatal(err)
+		}
+		g.write(policyFile("t1/deny"), []byte(text))
+		if err := g.node.StartLatchd(); err != nil {
+			t.Fatal(err)
+		}
+		held()
+		g.expect("upgraded", deny)
+	}
+	if err := errors.Join(g.node.StopLatchd(), g.node.StartLatchd()); err != nil {
+		t.Fatal(err)
+	}
+	held()
+	g.expect("restarted", deny)
+	g.remove(policyFile("t1/deny"))
+	g.becomes("the file is gone", "old > web tcp/80 : allow")
 }

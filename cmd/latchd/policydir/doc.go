@@ -21,9 +21,10 @@
 //     may have moved there.
 //
 // Each of these is in the problems of the snapshot, and holds over a restart: what is in force of each file is
-// kept in the state directory. Only a deleted file, or a well-formed file without
-// the object, takes an object away. A file written in place is read once it was not written for 20 ms; of a
-// writer that pauses longer, the first half may be taken for the whole: rename is safe.
+// kept in the state directory. If nothing readable is kept of a file that is broken at the first look, the snapshot says
+// that something is unread, until the file is whole or gone. Only a deleted file, or a well-formed file without the
+// object, takes an object away. A file written in place is read once it was not written for 20 ms; of a writer that
+// pauses longer, the first half may be taken for the whole: rename is safe.
 //
 // Objects of unchanged files keep their pointers from snapshot to snapshot, so that a consumer finds
 // what changed at little cost.

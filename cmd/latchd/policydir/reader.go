@@ -1,6 +1,7 @@
 package policydir
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -31,6 +32,11 @@ type Snapshot struct {
 	Files    map[string]FileState // by base name
 	Objects  []apis.Object        // in force, every Ref once, ordered by file and position
 	Problems []apis.Problem       // of all files and of the directory
+
+	// Unread says that a file has been broken or empty since the first look, of this Reader or an earlier one, and
+	// that nothing readable is kept of it: what it said before, and what may be in force of it, is not among the
+	// objects.
+	Unread bool
 }
 
 // Reader reads the directory again and again, and remembers the last good version of each file. It is
@@ -51,11 +57,12 @@ type Reader struct {
 const patience = time.Second
 
 type file struct {
-	stamp stamp             // before it was last read
-	sure  bool              // no change can have left the stamp as it was
-	sum   [sha256.Size]byte // of what was last read
-	err   string            // of the last read
-	state FileState
+	stamp  stamp             // before it was last read
+	sure   bool              // no change can have left the stamp as it was
+	sum    [sha256.Size]byte // of what was last read
+	err    string            // of the last read
+	unread error             // why it is not known what it said while it was whole: fs.ErrNotExist if nothing is kept
+	state  FileState
 }
 
 // NewReader returns a Reader that has read nothing yet.
@@ -193,26 +200,49 @@ func (r *Reader) readOne(l look, hold func(name string) bool) bool {
 }
 
 // last is what a file said when it was looked at last. At the first look that is what the Reader before has
-// kept of it.
+// kept of it. With an error that is not all that it said; fs.ErrNotExist means that nothing is kept of the rest.
 func (r *Reader) last(name string) ([]manifest.Object, error) {
 	if f := r.files[name]; f != nil {
-		return f.state.Objects, nil
+		return f.state.Objects, f.unread
 	}
 	if r.looked {
 		return nil, nil
 	}
 	text, err := r.kept.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if err != nil {
+		return nil, reason(err)
 	}
-	return manifest.Decode(name, text).Objects, err
+	text, isWhole := bytes.CutSuffix(text, endOfWhole)
+	text, isPart := bytes.CutSuffix(text, endOfPart)
+	c := manifest.Decode(name, text)
+	switch {
+	case !isWhole && !isPart:
+		return nil, errors.New("is cut off") // a part of a policy may open more than none of it
+	case len(c.Problems) > 0:
+		return nil, errors.New(c.Problems[0].Message)
+	case isPart:
+		return c.Objects, fs.ErrNotExist
+	}
+	return c.Objects, nil
 }
 
-// keep keeps what is in force of a file, for the next Reader. After an error the file is read again.
+// What is kept of a file ends with one of these: that of a file of which no whole version is known with the second.
+var endOfWhole, endOfPart = []byte("# end\n"), []byte("# end of what could be read\n")
+
+// keep keeps what is in force of a file, for the next Reader. After an error the file is read again. What is kept and
+// cannot be read stays, until a whole version of the file takes its place.
 func (r *Reader) keep(name string, f *file) {
+	nothingKept := errors.Is(f.unread, fs.ErrNotExist)
+	if f.unread != nil && !nothingKept {
+		return
+	}
+	end := endOfWhole
+	if nothingKept {
+		end = endOfPart
+	}
 	text, err := manifest.Encode(f.state.Objects)
 	if err == nil {
-		err = r.kept.Write(name, text)
+		err = r.kept.Write(name, append(text, end...))
 	}
 	if err != nil {
 		f.sum = [sha256.Size]byte{}
@@ -265,7 +295,10 @@ func (f *file) update(name string, data []byte, err error, last func() ([]manife
 		f.state.Broken = true
 		f.state.Problems = []apis.Problem{{File: name, Message: "is empty; delete the file to take its objects away"}}
 	}
-	if lastErr != nil {
+	if f.state.Broken || len(data) == 0 {
+		f.unread = lastErr
+	}
+	if lastErr != nil && !errors.Is(lastErr, fs.ErrNotExist) {
 		f.state.Problems = append(f.state.Problems, apis.Problem{File: name, Message: fmt.Sprintf("what it said before cannot be read: %v", lastErr)})
 	}
 	f.state.keep(old, name)
@@ -278,6 +311,7 @@ func (r *Reader) Snapshot() Snapshot {
 	nowhere := r.nowhere()
 	for _, name := range r.names() {
 		state := r.files[name].state
+		s.Unread = s.Unread || r.files[name].unread != nil
 		problems := slices.Clone(state.Problems)
 		for i := range problems[:state.decoded] {
 			problems[i].Message += nowhere(problems[i], state)

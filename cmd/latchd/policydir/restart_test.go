@@ -41,6 +41,20 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// What is kept of a file of JSON is read again, too.
+func TestRestartWithJSON(t *testing.T) {
+	dir, kept := t.TempDir(), state.New(t.TempDir()).Manifests(t.TempDir())
+	for _, text := range []string{`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, "{", ""} {
+		write(t, dir, "a.json", text)
+		r := NewReader(dir)
+		r.kept = kept
+		wantRead(t, r, "a")
+		if r.Snapshot().Unread {
+			t.Errorf("%q: not all of it is known", text)
+		}
+	}
+}
+
 // What cannot be kept is a problem until it is.
 func TestRestartIsNotProvidedFor(t *testing.T) {
 	dir, stateDir := t.TempDir(), filepath.Join(t.TempDir(), "s")

@@ -30,6 +30,7 @@ type Reconciler struct {
 
 	compiled compiled
 	observer Observer
+	unread   unread
 	unseen   unseen
 	told     told
 
@@ -144,6 +145,9 @@ func (r *Reconciler) reconcile(ctx context.Context, id identity.Identifier) (err
 		return r.retire(ctx, id, v.attached)
 	}
 	defer func() { err = errors.Join(err, unlock(held)) }()
+	if err := r.unread.keeps(r, id); err != nil {
+		return err
+	}
 	desired := v.desired
 	req := enforce.Request{
 		Identifier: id, Namespace: desired.Namespace, Labels: desired.Labels, Policies: desired.Policies, Pending: desired.Pending, Settling: desired.Settling,

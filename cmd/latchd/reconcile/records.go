@@ -167,6 +167,7 @@ func (r *Reconciler) Adopt() (int, error) {
 	errs = append(errs, err)
 	for _, rec := range recs {
 		r.world.Adopt(rec.Identifier, rec.Namespace, rec.Labels, earlier(rec))
+		r.unread.adopt(r.world, rec)
 		ids[rec.Identifier] = true
 	}
 	atts, err := r.store.ListAttachments()

@@ -186,6 +186,13 @@ func (w *World) Identifiers() []identity.Identifier {
 	return ids
 }
 
+// HasPolicy says whether a policy is known, by its own object or by endpoints objects.
+func (w *World) HasPolicy(ref policy.PolicyRef) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.policies[ref] != nil
+}
+
 // HasPod says whether a pod is known to be on this node and under policy.
 func (w *World) HasPod(namespace, name string) bool {
 	w.mu.Lock()
