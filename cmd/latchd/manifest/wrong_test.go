@@ -44,9 +44,9 @@ spec:
 			"a.yaml:16: ClusterPolicyEndpoint a: spec.ingress[1].ports[1].port: 80000 is not in 0..65535",
 		}},
 		{name: "JSON", text: head + ` "egress": [{"cidr": "10.0.0.0/8",
-   "except": ["10.1.0.0/16", "11.0.0.0/8"]}]}}`, wrong: []string{
+   "except": ["11.0.0.0/8", "10.1.0.0/160"]}]}}`, wrong: []string{
 			`a.yaml:3: PolicyEndpoint default/a: spec.podIsolation: "ingress" is no direction`,
-			`a.yaml:5: PolicyEndpoint default/a: spec.egress[0].except[1]: "11.0.0.0/8" is not in 10.0.0.0/8`,
+			`a.yaml:5: PolicyEndpoint default/a: spec.egress[0].except[1]: "10.1.0.0/160" is no block of addresses`,
 		}},
 		{name: "host bits are allowed", text: `{"apiVersion": "networking.k8s.aws/v1alpha1", "kind": "PolicyEndpoint", "metadata": {"name": "a"},
 "spec": {"policyRef": {"name": "p"}, "egress": [{"cidr": "10.253.0.1/8"}, {"domainName": "a.b"}]}}`, ignored: []string{

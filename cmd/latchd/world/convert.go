@@ -242,7 +242,9 @@ func (c *converter) except(at place, block netip.Prefix, in []string) (out []net
 			return nil, false
 		}
 		if !p.Overlaps(block) {
-			c.report(fmt.Sprintf("%v.except[%d]", at, i), fmt.Errorf("%q is not in %v", s, block), "it takes nothing away")
+			if !c.causes { // it can be read, and does no harm
+				c.report(fmt.Sprintf("%v.except[%d]", at, i), fmt.Errorf("%q is not in %v", s, block), "it takes nothing away")
+			}
 			continue
 		}
 		out = append(out, p)
