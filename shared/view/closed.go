@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 
@@ -9,30 +11,18 @@ import (
 )
 
 // Closed are the interfaces that run our programs and are bound to no rules, and of which no record tells whose
-// they are: everything is dropped there, and nobody is about to change it. An interface on its way out is so for
-// a moment.
+// they are: everything is dropped there, and nobody is about to change it. One whose pod is on its way out is so
+// from DEL until the runtime ends it, which only time tells apart from one whose records are lost.
 func (n *Node) Closed() (found []Problem, err error) {
 	if n.kernel == nil {
 		return nil, nil
 	}
-	var before map[int]string
-	settle(func() bool {
-		var now map[int]string
-		if now, err = n.closed(); err != nil {
-			return true
-		}
-		for index := range now {
-			if _, still := before[index]; before != nil && !still {
-				delete(now, index)
-			}
-		}
-		before = now
-		return len(now) == 0
-	})
-	for index, name := range before {
+	names, err := n.closed()
+	for index, name := range names {
 		found = append(found, Problem{KindOrphan, name, fmt.Sprintf("the interface (index %d) runs our programs, but is bound to no rules: everything is dropped. "+
 			"No record tells whose it is: start its pod again, or let latchd know the pod's addresses (status.podIP), by which it finds it", index)})
 	}
+	slices.SortFunc(found, func(a, b Problem) int { return strings.Compare(a.Object, b.Object) })
 	return found, err
 }
 

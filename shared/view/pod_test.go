@@ -97,9 +97,6 @@ func TestDivergence(t *testing.T) {
 		{"the record of the attachment is lost", func(g *ground) error {
 			return g.e.Store().DeleteAttachment("c-"+testenv.PodB.Name, "eth0")
 		}, view.KindOrphan},
-		{"the record of the attachment is lost, and its binding swept", func(g *ground) error {
-			return errors.Join(g.editPodState(func(words []uint32) { words[0] = 0 }), g.e.Store().DeleteAttachment("c-"+testenv.PodB.Name, "eth0"))
-		}, view.KindOrphan},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -277,4 +274,29 @@ func TestNothingThere(t *testing.T) {
 	if r, err := n.Audit(); err != nil || len(r.Problems) != 1 || r.Problems[0].Kind != view.KindPin {
 		t.Errorf("audit of an empty node: %+v, %v: want that Latch does not run", r, err)
 	}
+}
+
+// An interface that was closed, and of which nothing is recorded, is found by the programs that it runs.
+func TestClosed(t *testing.T) {
+	g := newGround(t)
+	want := func(what, name string) {
+		t.Helper()
+		g.look(func(n *view.Node) error {
+			closed, err := n.Closed()
+			if name == "" && len(closed) == 0 {
+				return err
+			}
+			if err == nil && (len(closed) != 1 || closed[0].Object != name || closed[0].Kind != view.KindOrphan) {
+				err = fmt.Errorf("%s: closed %v, want %q", what, closed, name)
+			}
+			return err
+		})
+	}
+	want("all in order", "")
+	g.onNode(func() error { return g.editPodState(func(words []uint32) { words[0] = 0 }) })
+	want("recorded: the audit's to tell", "")
+	g.onNode(func() error { return g.e.Store().DeleteAttachment("c-"+testenv.PodB.Name, "eth0") })
+	want("not recorded", g.b.HostName)
+	g.Node.DelLink(t, g.b.HostName)
+	want("gone", "")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/latch-cni/latch/shared/policy"
 	"github.com/latch-cni/latch/shared/state"
 	"github.com/latch-cni/latch/shared/testenv"
+	"github.com/latch-cni/latch/shared/view"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -219,4 +221,25 @@ func TestInspectorLooksAgain(t *testing.T) {
 	stop()
 	close(adopted)
 	<-done
+}
+
+// An interface that is closed is told when it has been for long; one that ends meanwhile, or opens and closes, is not.
+func TestClosedInterfacesLast(t *testing.T) {
+	i := Inspector{}
+	a, b := view.Problem{Object: "a"}, view.Problem{Object: "b"}
+	start := time.Now()
+	for _, step := range []struct {
+		at           time.Duration
+		closed, want []view.Problem
+	}{
+		{0, []view.Problem{a, b}, nil},
+		{closedFor - time.Second, []view.Problem{a}, nil},
+		{closedFor, []view.Problem{a, b}, []view.Problem{a}},
+		{2*closedFor - time.Second, []view.Problem{b}, nil},
+		{2 * closedFor, []view.Problem{a, b}, []view.Problem{b}},
+	} {
+		if got := i.lasting(step.closed, start.Add(step.at)); !slices.Equal(got, step.want) {
+			t.Errorf("after %v: %v, want %v", step.at, got, step.want)
+		}
+	}
 }

@@ -65,6 +65,8 @@ type Inspector struct {
 	Adopted         func() bool                          // the first inspection waits for it
 	NotAdopted      func() []state.NotAdopted            // pods that run without policy
 
+	closed map[view.Problem]time.Time // interfaces that were closed at the last inspection, since when
+
 	mu    sync.Mutex
 	found Finding
 	look  chan struct{} // holds a token when somebody wants to know now
@@ -167,11 +169,32 @@ func (i *Inspector) Inspect() (found Finding) {
 			found.Pods = append(found.Pods, seen)
 		}
 	}
-	found.Closed, _ = n.Closed() // about no attachment; the next inspection asks again
+	closed, _ := n.Closed() // about no attachment; the next inspection asks again
+	found.Closed = i.lasting(closed, found.At)
 	for _, p := range i.NotAdopted() {
 		found.Pods = append(found.Pods, Pod{Namespace: p.Namespace, Name: p.Name, State: NotAdopted, Why: p.Reason})
 	}
 	return found
+}
+
+// closedFor is how long an interface drops everything until that is told: one whose pod ends is closed by DEL, and
+// there until the runtime takes it away.
+const closedFor = 30 * time.Second
+
+// lasting returns the closed interfaces that have been so for long.
+func (i *Inspector) lasting(closed []view.Problem, now time.Time) (lasting []view.Problem) {
+	since := map[view.Problem]time.Time{}
+	for _, p := range closed {
+		since[p] = now
+		if before, ok := i.closed[p]; ok {
+			since[p] = before
+		}
+		if now.Sub(since[p]) >= closedFor {
+			lasting = append(lasting, p)
+		}
+	}
+	i.closed = since
+	return lasting
 }
 
 // classify tells what it means that an attachment is not as recorded.
