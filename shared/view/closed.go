@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 
@@ -17,17 +16,6 @@ func (n *Node) Closed() (found []Problem, err error) {
 	if n.kernel == nil {
 		return nil, nil
 	}
-	names, err := n.closed()
-	for index, name := range names {
-		found = append(found, Problem{KindOrphan, name, fmt.Sprintf("the interface (index %d) runs our programs, but is bound to no rules: everything is dropped. "+
-			"No record tells whose it is: start its pod again, or let latchd know the pod's addresses (status.podIP), by which it finds it", index)})
-	}
-	slices.SortFunc(found, func(a, b Problem) int { return strings.Compare(a.Object, b.Object) })
-	return found, err
-}
-
-// closed returns the names of those that there are now, by their index.
-func (n *Node) closed() (map[int]string, error) {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
@@ -38,16 +26,17 @@ func (n *Node) closed() (map[int]string, error) {
 			recorded[in.Ifindex] = true
 		}
 	}
-	found := map[int]string{}
 	for _, l := range links {
 		index := l.Attrs().Index
 		if _, bound, err := n.kernel.podState(index); err != nil || bound || recorded[index] {
 			continue
 		}
-		for _, side := range attach.Sides {
-			if s, err := attach.Query(index, side, n.kernel.progs[side]); err == nil && s.ProgID != 0 {
-				found[index] = l.Attrs().Name
-			}
+		if slices.ContainsFunc(attach.Sides[:], func(side attach.Side) bool {
+			s, err := attach.Query(index, side, n.kernel.progs[side])
+			return err == nil && s.ProgID != 0
+		}) {
+			found = append(found, Problem{KindOrphan, l.Attrs().Name, fmt.Sprintf("the interface (index %d) runs our programs, but is bound to no rules: everything is dropped. "+
+				"No record tells whose it is: start its pod again, or let latchd know the pod's addresses (status.podIP), by which it finds it", index)})
 		}
 	}
 	return found, nil
