@@ -87,10 +87,10 @@ func (w *filling) family(d policy.Direction, f family, entries []policy.Entry) e
 		m, err := w.mapFor(w.t.outer[d][f][st], sizes[st], func() (*ebpf.Map, error) {
 			return newInner(st, f, withSpare(sizes[st], spareEntries))
 		})
-		if err != nil || m == nil {
-			if err != nil {
-				return err
-			}
+		if err != nil {
+			return err
+		}
+		if m == nil {
 			continue
 		}
 		blocks, err := load(m, f, ofStore(entries, sh, f, st), w.sets)
@@ -112,10 +112,9 @@ func (w *filling) mapFor(outer *ebpf.Map, n int, create func() (*ebpf.Map, error
 		w.opened = append(w.opened, m)
 	}
 	switch {
+	case n == 0 && err == nil && (m == nil || m.MaxEntries() <= maxEmpty && isEmpty(m)):
+		return nil, nil
 	case n == 0:
-		if m == nil && err == nil || err == nil && m.MaxEntries() <= maxEmpty && isEmpty(m) {
-			return nil, nil
-		}
 		w.waits = append(w.waits, func() error { return clearInner(outer, w.slot) })
 		return nil, nil
 	case err == nil && m != nil && fits(m, n) && isEmpty(m):
