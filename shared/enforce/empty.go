@@ -88,12 +88,20 @@ func (e *Enforcer) giveBack(o *objects, id [16]byte, slots []uint32) []*emptying
 
 // find returns what a slot is emptied with.
 func (q *emptier) find(o *objects, slot uint32) *emptying {
-	for _, b := range append(slices.Clone(q.waiting), q.now) {
-		if b != nil && b.o == o && slices.Contains(b.slots, slot) {
+	for _, b := range q.all() {
+		if b.o == o && slices.Contains(b.slots, slot) {
 			return b
 		}
 	}
 	return nil
+}
+
+// all are those that are worked on, and that wait.
+func (q *emptier) all() []*emptying {
+	if q.now == nil {
+		return slices.Clone(q.waiting)
+	}
+	return append([]*emptying{q.now}, q.waiting...)
 }
 
 // has tells whether a slot is being given back.
@@ -106,16 +114,12 @@ func (q *emptier) has(o *objects, slot uint32) bool {
 // wait returns when all that is being given back now has been, and reports whether there was any.
 func (q *emptier) wait() bool {
 	q.mu.Lock()
-	batches := append(slices.Clone(q.waiting), q.now)
+	batches := q.all()
 	q.mu.Unlock()
-	waited := false
 	for _, b := range batches {
-		if b != nil {
-			<-b.done
-			waited = true
-		}
+		<-b.done
 	}
-	return waited
+	return len(batches) > 0
 }
 
 // emptyAll empties slots until no more come.
